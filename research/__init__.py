@@ -1,7 +1,6 @@
 """Experiments and benchmarks of the library. They are not installed with it.
 
     python -m research reproduce    reproduce the experiments of the paper
-    python -m research verify       compare stored results with the code
     python -m research compare      compare methods on your own data
     python -m research bench        measure speed and solvers
     python -m research quantize     compare methods that quantize networks

@@ -1,172 +1,94 @@
 """The commands `quantize`, `few-solves`, `gaps`, `appendix` and `pictures`."""
 
-import argparse
+from research import arguments as shared
 
-from keras_qpsbgd.backends import BackendUnavailable
-from keras_qpsbgd.cli.console import positive
-
-QUANTIZE = ("mnist", "digits", "cora", "cifar10", "transformer")
-FEW_SOLVES = ("logistic", "adult", "digits", "mnist")
-RESUMED = "If it is interrupted, run the same command again to resume."
+TASKS = {
+    "quantize": ("mnist", "digits", "cora", "cifar10", "transformer"),
+    "few-solves": ("logistic", "adult", "digits", "mnist"),
+}
 
 
 def add(commands):
     """Adds the commands."""
-    _add_quantize(commands)
-    _add_few_solves(commands)
-    _add_gaps(commands)
-    _add_appendix(commands)
-    _add_pictures(commands)
-
-
-def _add_quantize(commands):
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "quantize",
-        help="quantize trained networks and compare the methods",
-        description=(
-            "Quantize float networks with 1 to 4 bits by every method, and "
-            "compare accuracies and output errors. Writes records as JSON "
-            "lines, a figure and RESULTS.md. "
-            f"{RESUMED}"
-        ),
-        epilog=(
-            "CIFAR-10 must be in the data folder as cifar10.npz, with the "
-            "arrays x_train, y_train, x_test and y_test of "
-            "keras.datasets.cifar10.load_data(). The other data are stored or "
-            "downloaded. research/quantization/train_on_gpu.py trained the "
-            "networks of cifar10 and transformer."
-        ),
+        _quantize,
+        "quantize trained networks and compare the methods",
+        "Quantize float networks with 1 to 4 bits by every method, and "
+        "compare accuracies and output errors. Writes records as JSON lines, "
+        f"a figure and RESULTS.md. {shared.RESUMED} CIFAR-10 must be in the "
+        "data folder as cifar10.npz, with the arrays x_train, y_train, x_test "
+        "and y_test of keras.datasets.cifar10.load_data(). "
+        "research/quantization/train_on_gpu.py trained the networks of cifar10 "
+        "and transformer.",
     )
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        default=5,
-        metavar="N",
-        help="float networks per task (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--processes",
-        type=positive,
-        metavar="N",
-        help="parallel processes of one thread each (default: one per core)",
-    )
-    _add_shared(parser, QUANTIZE, "results/quantize")
-    parser.set_defaults(run=_reported(_quantize))
-
-
-def _add_few_solves(commands):
-    parser = commands.add_parser(
+    shared.add_seeds(parser, 5, "float networks per task")
+    shared.add_processes(parser)
+    _command(
+        commands,
         "few-solves",
-        help="compare fit_columns at equal cost",
-        description=(
-            "Train single layers and networks by fit_columns, by QP-SBGD, and "
-            "by methods without a QUBO. Compare them at equal numbers of "
-            "gradient evaluations, equal QPU time and equal CPU time (about 25 "
-            "minutes of one core). Writes records, figures and RESULTS.md. "
-            f"{RESUMED}"
-        ),
+        _few_solves,
+        "compare fit_columns at equal cost",
+        "Train single layers and networks by fit_columns, by QP-SBGD, and by "
+        "methods without a QUBO. Compare them at equal numbers of gradient "
+        "evaluations, equal QPU time and equal CPU time (about 25 minutes of "
+        "one core). Writes records, figures and RESULTS.md. "
+        f"{shared.RESUMED}",
     )
-    _add_shared(parser, FEW_SOLVES, "results/few-solves")
-    parser.set_defaults(run=_reported(_few_solves))
-
-
-def _add_gaps(commands):
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "gaps",
-        help="measure what raises the spectral gap of small networks",
-        description=(
-            "Compute the spectral gaps of the QUBOs of small networks on UCI "
-            "Adult, and what the scale of the gradient, held variables and "
-            "damped couplings change (about two CPU minutes). Writes "
-            "gaps.json, table.md and the tables of RESULTS.md."
-        ),
+        _gaps,
+        "measure what raises the spectral gap of small networks",
+        "Compute the spectral gaps of the QUBOs of small networks on UCI "
+        "Adult, and what the scale of the gradient, held variables and damped "
+        "couplings change (about two CPU minutes). Writes gaps.json and "
+        "the tables of RESULTS.md.",
     )
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        default=10,
-        metavar="N",
-        help="training runs per network (default: %(default)s)",
-    )
-    _add_folders(parser, "results/gaps")
-    parser.set_defaults(run=_reported(_gaps))
-
-
-def _add_appendix(commands):
-    parser = commands.add_parser(
+    shared.add_seeds(parser, 10, "training runs per network")
+    _command(
+        commands,
         "appendix",
-        help="draw the figures of the paper's appendix",
-        description=(
-            "Train a small network on MNIST digits with the mock QPU, and draw "
-            "the figures of the paper's appendix beside what it reports (about "
-            "two CPU minutes). Takes gaps and directions from `results/`. "
-            "Writes appendix.json, the figures, and the table of RESULTS.md."
-        ),
+        _appendix,
+        "draw the figures of the paper's appendix",
+        "Train a small network on MNIST digits with the mock QPU, and draw the "
+        "figures of the paper's appendix beside what it reports (about two CPU "
+        "minutes). Takes gaps and directions from `results/`. Writes "
+        "appendix.json, the figures, and the table of RESULTS.md.",
     )
-    _add_folders(parser, "results/appendix")
-    parser.set_defaults(run=_reported(_appendix))
-
-
-def _add_pictures(commands):
     parser = commands.add_parser(
         "pictures",
         help="draw the pictures of docs/inside",
-        description=(
-            "Draw the pictures of docs/inside/analysis.md, and with Chromium "
-            "that of docs/inside/report.md."
-        ),
+        description="Draw the pictures of docs/inside/analysis.md, and with "
+        "Chromium that of docs/inside/report.md.",
     )
-    parser.add_argument(
-        "--output",
-        default="docs/images",
-        metavar="DIR",
-        help="folder of the pictures (default: %(default)s)",
-    )
-    parser.set_defaults(run=_pictures)
+    shared.add_output(parser, "docs/images")
+    parser.set_defaults(run=shared.reported(_pictures))
 
 
-def _add_shared(parser, names, output):
-    """Adds the options that both commands have."""
+def _command(commands, name, run, help, description):
+    """Adds the command of a study that writes a page."""
 
-    def tasks(text):
-        found = text.split(",")
-        unknown = [name for name in found if name not in names]
-        if unknown:
-            raise argparse.ArgumentTypeError(
-                f"must be one or more of {', '.join(names)}. "
-                f"Received: {', '.join(unknown)}"
-            )
-        return found
+    def print_page(arguments):
+        print(f"The page is {run(arguments)}")
+        return 0
 
-    parser.add_argument(
-        "--tasks",
-        type=tasks,
-        default=names,
-        metavar="NAME,...",
-        help=f"tasks, separated by commas (default: {','.join(names)})",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="short runs that only show that it works",
-    )
-    _add_folders(parser, output)
-
-
-def _add_folders(parser, output):
-    """Adds the options that all studies have."""
-    parser.add_argument(
-        "--output",
-        default=output,
-        metavar="DIR",
-        help="folder of the results (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
-        "cache, where they are downloaded to)",
-    )
+    parser = commands.add_parser(name, help=help, description=description)
+    shared.add_output(parser, f"results/{name}")
+    shared.add_data(parser)
+    if name in TASKS:
+        parser.add_argument(
+            "--tasks",
+            nargs="+",
+            choices=TASKS[name],
+            default=TASKS[name],
+            metavar="NAME",
+            help=f"of {', '.join(TASKS[name])} (default: all)",
+        )
+        shared.add_quick(parser)
+    parser.set_defaults(run=shared.reported(print_page))
+    return parser
 
 
 def _quantize(arguments):
@@ -211,6 +133,14 @@ def _appendix(arguments):
     return appendix_page.write(arguments.output)
 
 
+def _pictures(arguments):
+    from research.analysis import pictures
+
+    for path in pictures.draw(arguments.output):
+        print(path)
+    return 0
+
+
 def write_pages(results):
     """Writes the pages of all studies again, from their records.
 
@@ -231,33 +161,3 @@ def write_pages(results):
         gaps.write(results / "gaps"),
         appendix_page.write(results / "appendix"),
     ]
-
-
-def _pictures(arguments):
-    from research.analysis import pictures
-
-    try:
-        for path in pictures.draw(arguments.output):
-            print(path)
-    except (ImportError, OSError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return 0
-
-
-def _reported(run):
-    """Returns a command that prints the page or an error."""
-
-    def command(arguments):
-        try:
-            written = run(arguments)
-        except (
-            BackendUnavailable,
-            ImportError,
-            OSError,
-            ValueError,
-        ) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-        print(f"The page is {written}")
-        return 0
-
-    return command

@@ -5,7 +5,6 @@ and how good are the reads? More runs count fixed points. Gaps and directions
 come from the experiments `gaps` and `direction`.
 """
 
-import dataclasses
 import json
 import math
 import pathlib
@@ -42,17 +41,11 @@ FIRST = "first"
 NUMBERS = "appendix.json"
 
 
-def study(
-    data_dir=None, epochs=EPOCHS, seeds=SEEDS, widths=gaps.WIDTHS, say=print
-):
+def study(data_dir=None):
     """Measures everything.
 
     Args:
         data_dir: folder of the data sets.
-        epochs: number of passes over the images.
-        seeds: number of runs that count fixed points.
-        widths: widths of the networks whose spectra are drawn.
-        say: function that receives a line before each part.
 
     Returns:
         Dictionary of plain values for `appendix_page`.
@@ -62,26 +55,26 @@ def study(
         "network": "-".join(map(str, mnist_pairs.NETWORK)),
         "digits": list(half_planes.PAIRS[0]),
         "batch": mnist_pairs.BATCH,
-        "epochs": epochs,
+        "epochs": EPOCHS,
         "rate": RATE,
         "num_reads": READS,
-        "seeds": seeds,
+        "seeds": SEEDS,
     }
-    say("1/5 Training on the mock QPU")
+    print("1/5 Training on the mock QPU")
     x, y = images(data_dir)
-    run = train(x, y, epochs)
+    run = train(x, y)
     found["images"] = len(x)
-    say("2/5 QUBOs and reads")
+    print("2/5 QUBOs and reads")
     found["evolution"] = analysis.qubo_evolution(run, FIRST)
     found["reads"] = reads(run)
-    say("3/5 Embedding and spectra")
+    print("3/5 Embedding and spectra")
     found["embedding"] = embedding(mnist_pairs.NETWORK[0])
-    found["spectra"] = [spectrum(width, data_dir) for width in widths]
-    say("4/5 Results of `gaps` and `direction`")
+    found["spectra"] = [spectrum(width, data_dir) for width in gaps.WIDTHS]
+    print("4/5 Results of `gaps` and `direction`")
     found["gaps"] = least_gaps()
     found["direction"] = directions()
-    say("5/5 Fixed points")
-    found["fixed_points"] = fixed_points(x, y, epochs, seeds)
+    print("5/5 Fixed points")
+    found["fixed_points"] = fixed_points(x, y)
     return plain(found)
 
 
@@ -115,12 +108,12 @@ def network():
     )
 
 
-def train(x, y, epochs):
+def train(x, y):
     """Trains the network on the mock QPU and records every update."""
     keras.utils.set_random_seed(0)
     annealer = {"name": "dwave", "mock": True, "num_reads": READS}
     model = collect.compiled(network(), annealer, RATE, RULE)
-    return collect.record(model, x, y, mnist_pairs.BATCH, epochs=epochs)
+    return collect.record(model, x, y, mnist_pairs.BATCH, epochs=EPOCHS)
 
 
 # Reads
@@ -224,7 +217,7 @@ def directions():
     return rows
 
 
-def fixed_points(x, y, epochs, seeds):
+def fixed_points(x, y):
     """Trains with batches and with all images, and counts fixed points.
 
     Returns:
@@ -242,12 +235,12 @@ def fixed_points(x, y, epochs, seeds):
         found.append(
             {
                 "batch": batch,
-                "steps": [per_epoch * (k + 1) for k in range(epochs)],
+                "steps": [per_epoch * (k + 1) for k in range(EPOCHS)],
                 "shares": [],
                 "flips": [],
             }
         )
-        for seed in range(seeds):
+        for seed in range(SEEDS):
             rng = random(seed, 7)
             model.set_weights(
                 [rng.uniform(-0.5, 0.5, w.shape) for w in model.get_weights()]
@@ -258,18 +251,16 @@ def fixed_points(x, y, epochs, seeds):
                 y[rows],
                 batch_size=batch,
                 shuffle=False,
-                epochs=epochs * every,
+                epochs=EPOCHS * every,
                 verbose=0,
-                callbacks=[
-                    FixedPoints(network(), x, y, rule=RULE, every=every)
-                ],
+                callbacks=[FixedPoints(network(), x, y, every=every)],
             ).history
             shares = np.array(history["fixed_point"])
             sizes = [layer.count_params() for layer in model.layers]
             logs = [history[ratio.name] for ratio in ratios]
             flips = np.average(logs, axis=0, weights=sizes)
             found[-1]["shares"].append(shares[every - 1 :: every])
-            found[-1]["flips"].append(flips.reshape(epochs, every).mean(axis=1))
+            found[-1]["flips"].append(flips.reshape(EPOCHS, every).mean(axis=1))
     return found
 
 
@@ -278,17 +269,7 @@ def fixed_points(x, y, epochs, seeds):
 
 def plain(value):
     """Converts a result; five digits, since more depend on the machine."""
-    if dataclasses.is_dataclass(value):
-        value = dataclasses.asdict(value)
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return value
+    return records.plain(value, digits=5)
 
 
 def restored(kind, values):

@@ -22,8 +22,6 @@ class FixedPoints(keras.callbacks.Callback):
             binary kernels.
         x: Array of the inputs of all training data.
         y: Array of the classes.
-        backend: The solver. Only `"exact"` makes no errors.
-        rule: The `rule` of the optimizer.
         every: Integer. Measures at the end of each `every`-th epoch. The other
             epochs log `nan`.
         kappa: Float (optional). The `kappa` of the optimizer.
@@ -35,8 +33,6 @@ class FixedPoints(keras.callbacks.Callback):
         copy,
         x,
         y,
-        backend="exact",
-        rule="averaged",
         every=1,
         kappa=None,
         loss=None,
@@ -46,8 +42,7 @@ class FixedPoints(keras.callbacks.Callback):
         # Without these averages, a step depends on its batch alone.
         optimizer = QPSBGD(
             1.0,
-            backend,
-            rule=rule,
+            "exact",
             momentum=0.0,
             covariance_decay=0.0,
             **options,

@@ -31,7 +31,6 @@ from research.experiments.tasks import adult
 from research.experiments.tasks import networks
 
 WIDTHS = (2, 3, 4)
-SEEDS = 10
 STEPS = 60
 PER_SEED = 12
 LEARNING_RATE = 0.05
@@ -197,7 +196,7 @@ def kept(problem, change, qubo, left):
     return float(np.mean([tuple(g) in targets for g in best]))
 
 
-def study(seeds=SEEDS, data_dir=None, widths=WIDTHS):
+def study(seeds, data_dir=None):
     """Measures all changes on all networks.
 
     Returns:
@@ -205,7 +204,7 @@ def study(seeds=SEEDS, data_dir=None, widths=WIDTHS):
         the mean of each value and of its difference to the base, per seed.
     """
     rows = []
-    for width in widths:
+    for width in WIDTHS:
         by_seed = problems(width, range(seeds), data_dir)
         measured = {
             name: [_measure_all(group, change) for group in by_seed]
@@ -282,7 +281,6 @@ def write(folder):
     folder = pathlib.Path(folder)
     found = json.loads((folder / NUMBERS).read_text())
     tables = {"comparison": comparison(found), "table": table(found)}
-    disk.write(folder / "table.md", tables["table"] + "\n")
     title = "What raises the spectral gap?"
     return pages.write(folder / "RESULTS.md", title, tables)
 

@@ -47,13 +47,6 @@ from keras_qpsbgd.qubo import Qubo
 from research.engine import tables
 
 HELP = "what fits on a QPU, time and answers of shared calls (4 minutes)"
-THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.annealer.measure",
-    "keras_qpsbgd.backends.graph.exact.ExactBackend",
-)
-
 FIT, TIME, ANSWERS = "chips", "time", "answers"
 INPUTS = 16
 NETWORKS = {
@@ -75,42 +68,22 @@ MARGINS = {"gap": 0.002, "breaks": 0.0005}
 ROWS = 64
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return [FIT, TIME, ANSWERS, *NETWORKS, *CHIPS]
-
-
-def measure(options):
+def measure(quick):
     """Measures all parts."""
-    parts = {
-        FIT: _measure_chips,
-        TIME: _measure_time,
-        ANSWERS: _measure_answers,
+    return {
+        FIT: _measure_chips(),
+        TIME: _measure_time(quick),
+        ANSWERS: _measure_answers(quick),
     }
-    return {part: parts[part](options) for part in options.wanted(parts)}
-
-
-def table(results):
-    """Returns all tables as text."""
-    parts = {
-        FIT: _chips_table,
-        TIME: _time_table,
-        ANSWERS: _answers_table,
-    }
-    return "\n\n".join(
-        parts[part](found)
-        for result in results.values()
-        for part, found in result.items()
-    )
 
 
 # What fits on a chip
 
 
-def _measure_chips(options):
+def _measure_chips():
     """Measures all chips."""
     found = {}
-    for name in options.wanted(CHIPS):
+    for name in CHIPS:
         show_status(f"embeddings on {name}")
         sampler = open_chip(*CHIPS[name])
         cliques = DWaveBackend(sampler=sampler).open().cliques
@@ -121,25 +94,14 @@ def _measure_chips(options):
     return found
 
 
-def _chips_table(chips):
-    head = ["chip", f"columns of {INPUTS} inputs", "largest complete graph"]
-    lines = [
-        [name, str(found["columns"]), str(found["largest"])]
-        for name, found in chips.items()
-    ]
-    return tables.text_table(head, lines)
-
-
 # QPU time
 
 
-def _measure_time(options):
+def _measure_time(quick):
     """Measures all networks on all chips."""
     rows = []
-    networks = options.wanted(NETWORKS)
-    if options.quick:
-        networks = networks[:1]
-    for name in options.wanted(CHIPS):
+    networks = list(NETWORKS)[:1] if quick else NETWORKS
+    for name in CHIPS:
         sampler = open_chip(*CHIPS[name])
         for network in networks:
             show_status(f"{network} on {name}")
@@ -191,34 +153,16 @@ def seconds_per_call(backend, n, m):
     return rounds * seconds
 
 
-def _time_table(rows):
-    """Returns calls and milliseconds per step as text."""
-    head = (
-        f"{'network':<13}{'chip':<12}{'calls':>7}{'packed':>8}{'ms':>11}"
-        f"{'packed':>11}{'ratio':>7}"
-    )
-    lines = ["QPU time of a step, 100 reads", head, "-" * len(head)]
-    for row in rows:
-        ratio = row["separate_seconds"] / row["seconds"]
-        lines.append(
-            f"{row['network']:<13}{row['chip']:<12}"
-            f"{row['separate_calls']:>7,}{row['calls']:>8,}"
-            f"{1000 * row['separate_seconds']:>11,.1f}"
-            f"{1000 * row['seconds']:>11,.1f}{ratio:>7.2f}"
-        )
-    return "\n".join(lines)
-
-
 # Answers
 
 
-def _measure_answers(options):
+def _measure_answers(quick):
     """Solves all steps in both ways."""
     sampler = MockQPU("pegasus", num_sweeps=SWEEPS)
     backend = DWaveBackend(sampler=sampler, num_reads=READS)
     exact = backends.get("exact")
     found = {side: {name: [] for name in FIGURES} for side in ("shared", "own")}
-    for step in range(5 if options.quick else STEPS):
+    for step in range(5 if quick else STEPS):
         show_status(f"step {step}")
         qubos = random_qubos(NETWORKS["16-4-4-2"], step)
         best = [exact.solve(qubo).energies for qubo in qubos]
@@ -279,27 +223,6 @@ def compare(shared, own, margin):
         return mean, error, float(mean >= margin)
     p = stats.ttest_1samp(pairs, margin, alternative="less").pvalue
     return mean, error, float(p)
-
-
-def _answers_table(result):
-    """Returns the means of both sides and their differences as text."""
-    head = (
-        f"{'figure':<10}{'one call':>12}{'per layer':>12}{'difference':>14}"
-        f"{'error':>12}{'margin':>9}{'p':>9}"
-    )
-    count = len(result["own"]["gap"])
-    lines = [f"16-4-4-2 on a mock P16, {count} steps", head, "-" * len(head)]
-    for name in FIGURES:
-        sides = result["shared"][name], result["own"][name]
-        mean, error, p = compare(*sides, MARGINS.get(name, 0.0))
-        line = (
-            f"{name:<10}{np.mean(sides[0]):>12.5f}{np.mean(sides[1]):>12.5f}"
-            f"{mean:>14.5f}{error:>12.5f}"
-        )
-        if name in MARGINS:
-            line += f"{MARGINS[name]:>9g}{p:>9.4f}"
-        lines.append(line)
-    return "\n".join(lines)
 
 
 # The tables of the documentation

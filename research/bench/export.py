@@ -19,9 +19,6 @@ from keras_qpsbgd.export import saving
 from research.engine import tables
 
 HELP = "sizes and outputs of exported files (1 minute)"
-THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = ("research.bench.export.measure",)
 
 
 def _dense():
@@ -68,15 +65,10 @@ NETWORKS = {
 }
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return list(NETWORKS)
-
-
-def measure(options):
+def measure(quick):
     """Measures all networks."""
     results = {}
-    for name in options.wanted(NETWORKS):
+    for name in NETWORKS:
         show_status(name)
         keras.utils.set_random_seed(0)
         model = NETWORKS[name]()
@@ -106,11 +98,6 @@ def _inputs(model):
     x = rng.normal(size=(32, model.inputs[0].shape[-1])).astype("float32")
     a = (rng.random((32, 32)) < 0.1).astype("float32")
     return [x, kq.layers.BinaryGraphConv.preprocess(np.maximum(a, a.T))]
-
-
-def table(results):
-    """Returns the table of the documentation."""
-    return markdown(next(iter(results.values())))
 
 
 # The table in the documentation

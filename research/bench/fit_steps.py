@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.layers import BinaryConv2D
 from keras_qpsbgd.layers import BinaryDense
@@ -180,41 +179,38 @@ class Training:
 # The time of whole steps
 
 
-def measure(name, network, solvers, options):
+def measure(name, network, quick):
     """Measures the steps of a network.
 
     Args:
         name: String. Name of the network, for the status line.
         network: A `Network`.
-        solvers: Names of `SOLVERS`.
-        options: `Options`.
+        quick: Boolean. Fewer steps.
 
     Returns:
         A dictionary, see `compare`.
     """
     sides = {}
-    for solver in solvers:
+    for solver, backend in SOLVERS.items():
         show_status(f"{name}, {solver}: compiling")
-        training = Training(
-            network, QPSBGD(network.rate, SOLVERS[solver], seed=0)
-        )
-        sides[solver] = _fitted(training, options)
+        training = Training(network, QPSBGD(network.rate, backend, seed=0))
+        sides[solver] = _fitted(training, quick)
     adam = Training(network, "adam")
-    return compare(name, adam.side(steps_of(network, options), 0), sides)
+    return compare(name, adam.side(steps_of(network, quick), 0), sides)
 
 
-def steps_of(network, options):
+def steps_of(network, quick):
     """Returns the number of steps in a block with Adam."""
-    return network.steps // 10 if options.quick else network.steps
+    return network.steps // 10 if quick else network.steps
 
 
-def _fitted(training, options):
+def _fitted(training, quick):
     """Returns a side whose blocks fit into the available time."""
     training.side(MIN_STEPS, 0).block()  # tracing and compilation
     _, seconds = timing.per_step(training.side(MIN_STEPS, 0))
-    block, total = (0.3, 1.0) if options.quick else (0.5, 4.0)
+    block, total = (0.3, 1.0) if quick else (0.5, 4.0)
     steps = int(block / seconds)
-    steps = min(steps_of(training.network, options), steps)
+    steps = min(steps_of(training.network, quick), steps)
     steps = max(MIN_STEPS, steps)
     blocks = int(total / (steps * seconds))
     return training.side(steps, max(MIN_BLOCKS, min(MAX_BLOCKS, blocks)))
@@ -229,35 +225,3 @@ def compare(name, yardstick, sides):
         "yardstick": dataclasses.asdict(base),
         "sides": {side: dataclasses.asdict(t) for side, t in found.items()},
     }
-
-
-def table(rows, kind, title):
-    """Returns the ratios by network and solver.
-
-    Args:
-        rows: Dictionary of the results of `measure`.
-        kind: String, `"cpu"` or `"wall"`.
-        title: String. First line.
-    """
-    if not rows:
-        return ""
-    columns = columns_of(rows)
-    head = f"{'network':<16}{'Adam ms':>9}"
-    width = min(10, (WIDTH - len(head)) // len(columns))
-    head += "".join(f"{name:>{width}}" for name in columns)
-    lines = [title, head, "-" * len(head)]
-    for name, row in rows.items():
-        cells = "".join(
-            f"{row['sides'][column][f'{kind}_ratio']:>{width}.2f}"
-            if column in row["sides"]
-            else f"{'-':>{width}}"
-            for column in columns
-        )
-        lines.append(f"{name:<16}{1e3 * row['yardstick'][kind]:>9.2f}{cells}")
-    return "\n".join(lines)
-
-
-def columns_of(rows):
-    """Returns the names of the solvers in the results."""
-    names = {name: None for row in rows.values() for name in row["sides"]}
-    return list(names)

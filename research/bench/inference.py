@@ -14,6 +14,8 @@ All of them must give the same predictions.
 """
 
 import dataclasses
+import pathlib
+import tempfile
 import time
 
 import numpy as np
@@ -25,16 +27,7 @@ from research.bench import timing
 from research.engine import tables
 
 HELP = "time of predictions on a CPU (1 minute)"
-THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = ("research.bench.inference.measure",)
-FILES = (
-    "keras_qpsbgd/inference/_kernels.c",
-    "keras_qpsbgd/inference/_sign_product.h",
-)
-
 ACTIVATIONS = ("binary", "hard_tanh")
-SIDES = ("keras", "keras-xla", "onnxruntime", "numpy")
 LABELS = {
     "keras": "Keras",
     "keras-xla": "Keras with XLA",
@@ -46,20 +39,14 @@ SIZES = (784, 1024, 1024, 10)
 SECONDS, BLOCKS, QUICK_BLOCKS = 0.02, 25, 6
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return [*ACTIVATIONS, *SIDES]
-
-
-def measure(options):
+def measure(quick):
     """Measures all networks."""
     return {
-        activation: _network(activation, options)
-        for activation in options.wanted(ACTIVATIONS)
+        activation: _network(activation, quick) for activation in ACTIVATIONS
     }
 
 
-def _network(activation, options):
+def _network(activation, quick):
     model = keras.Sequential([keras.layers.InputLayer(SIZES[:1])])
     for units in SIZES[1:]:
         is_last = units == SIZES[-1]
@@ -78,8 +65,7 @@ def _network(activation, options):
         "memory": floats / predictor.weight_bytes,
         "batches": {},
     }
-    wanted = options.wanted(SIDES)
-    functions = {name: _function(name, model) for name in wanted}
+    functions = {name: _function(name, model) for name in LABELS}
     functions = {name: f for name, f in functions.items() if f is not None}
     # Integers, so that rounding errors do not change signs.
     rng = np.random.default_rng(0)
@@ -90,7 +76,7 @@ def _network(activation, options):
             np.testing.assert_allclose(
                 function(x), expected, rtol=1e-4, atol=1e-3
             )
-        blocks = QUICK_BLOCKS if options.quick else BLOCKS
+        blocks = QUICK_BLOCKS if quick else BLOCKS
         base, sides = timing.compare(
             _side(predictor, x, blocks),
             {name: _side(f, x, blocks) for name, f in functions.items()},
@@ -109,7 +95,7 @@ def _function(name, model):
         return kq.inference.Predictor(model, kernels="numpy")
     if name == "onnxruntime":
         try:
-            return onnx_runner(_float_weights(model), _activation(model))
+            return _onnx_runner(model)
         except ImportError:
             return None
     copied = keras.models.clone_model(model)
@@ -118,17 +104,21 @@ def _function(name, model):
     return copied.predict_on_batch
 
 
-def _activation(model):
-    return model.layers[0].activation.__name__
+def _onnx_runner(model):
+    """Returns the predictions of the float network, on one thread."""
+    import onnxruntime
 
-
-def _float_weights(model):
-    found = []
-    for layer in model.layers:
-        kernel = layer.binary_kernel.numpy()
-        scale = np.float32(1 / np.sqrt(len(kernel)))
-        found.append((kernel * scale, layer.bias.numpy()))
-    return found
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(pathlib.Path(folder, "float.onnx"))
+        stock = kq.export.inference_model(model)
+        stock.export(path, format="onnx", verbose=False)
+        session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
+    (name,) = (each.name for each in session.get_inputs())
+    return lambda x: session.run(None, {name: x})[0]
 
 
 def _side(function, x, blocks):
@@ -143,33 +133,6 @@ def _side(function, x, blocks):
             function(x)
 
     return timing.Side(block, steps=steps, blocks=blocks)
-
-
-def table(results):
-    """Returns the times of `Predictor`, and the ratios."""
-    lines = [
-        "Predictions of 784-1024-1024-10, 1 bit, one thread. Ratios of CPU",
-        "times: the other / Predictor.",
-        f"{'activation':<12}{'batch':>6}{'CPU us':>10}"
-        + "".join(f"{name:>13}" for name in SIDES),
-        "-" * 80,
-    ]
-    memory = []
-    for result in results.values():
-        for activation, network in result.items():
-            for batch, found in network["batches"].items():
-                micros = 1e6 * found["yardstick"]["cpu"]
-                line = f"{activation:<12}{batch:>6}{micros:>10.0f}"
-                for name in SIDES:
-                    side = found["sides"].get(name)
-                    text = "-" if side is None else f"{side['cpu_ratio']:.2f}"
-                    line += f"{text:>13}"
-                lines.append(line)
-            memory.append(
-                f"{activation}: kernels {network['kernels']}, float weights / "
-                f"packed weights in memory: {network['memory']:.1f}"
-            )
-    return "\n".join([*lines, "", *memory])
 
 
 # The table of the documentation
@@ -207,75 +170,3 @@ def blocks(result):
         "CPU time / CPU time of `Predictor`, median and range. The weights "
         f"need {min(memory):.0f} times less memory than in float32."
     }
-
-
-# The float32 network in ONNX Runtime
-
-
-def onnx_runner(weights, activation):
-    """Returns a function that predicts with ONNX Runtime, on one thread.
-
-    Args:
-        weights: List of pairs of a kernel and a bias, as float32 arrays.
-        activation: `"binary"` or `"hard_tanh"`, for all layers except the last.
-
-    Raises:
-        ImportError: If onnx or onnxruntime is not installed.
-    """
-    import onnxruntime
-    from onnx import TensorProto
-    from onnx import helper
-    from onnx import numpy_helper
-
-    constants = {
-        "zero": np.float32(0),
-        "plus": np.float32(1),
-        "minus": np.float32(-1),
-    }
-    nodes, last = [], "x"
-    for index, (kernel, bias) in enumerate(weights):
-        constants[f"kernel{index}"] = kernel
-        constants[f"bias{index}"] = bias
-        inputs = [last, f"kernel{index}", f"bias{index}"]
-        last = f"sum{index}"
-        nodes.append(helper.make_node("Gemm", inputs, [last]))
-        if index == len(weights) - 1:
-            break
-        if activation == "binary":
-            nodes += [
-                helper.make_node(
-                    "GreaterOrEqual", [last, "zero"], [f"is{index}"]
-                ),
-                helper.make_node(
-                    "Where", [f"is{index}", "plus", "minus"], [f"y{index}"]
-                ),
-            ]
-        else:
-            inputs = [last, "minus", "plus"]
-            nodes.append(helper.make_node("Clip", inputs, [f"y{index}"]))
-        last = f"y{index}"
-    shapes = [("x", weights[0][0].shape[0]), (last, weights[-1][0].shape[1])]
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, size])
-        for name, size in shapes
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        values[:1],
-        values[1:],
-        [
-            numpy_helper.from_array(np.asarray(value), name)
-            for name, value in constants.items()
-        ],
-    )
-    # Old enough for all versions of ONNX Runtime.
-    opset = [helper.make_opsetid("", 13)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return lambda x: session.run(None, {"x": x})[0]

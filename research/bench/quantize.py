@@ -29,35 +29,21 @@ from keras_qpsbgd.quantization.forward import ForwardPass
 from research.engine import tables
 
 HELP = "time and memory of kq.quantize (12 minutes)"
-THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.quantize.network",
-    "research.bench.quantize.wide",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-)
-
 NETWORKS = ("MobileNetV2", "ResNet50")
 NETWORK_METHODS = ("nearest", "gptq", "qubo")
 WIDE_METHODS = ("gptq+scales", "descent+scales", "qubo")
-PARTS = (*NETWORKS, "wide")
 SIZE, IMAGES, QUICK_IMAGES = 64, 256, 4
 WIDE, QUICK_WIDE = (4608, 512, 10_000), (512, 64, 1_000)
 FACTORS = 64
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return list(PARTS)
-
-
-def measure(options):
+def measure(quick):
     """Measures all parts."""
     results = {}
-    for part in options.wanted(PARTS):
+    for part in (*NETWORKS, "wide"):
         show_status(part)
         if part == "wide":
-            size = QUICK_WIDE if options.quick else WIDE
+            size = QUICK_WIDE if quick else WIDE
             results[part] = {
                 "size": size,
                 "methods": {
@@ -66,8 +52,8 @@ def measure(options):
                 },
             }
         else:
-            count = QUICK_IMAGES if options.quick else IMAGES
-            methods = NETWORK_METHODS[:2] if options.quick else NETWORK_METHODS
+            count = QUICK_IMAGES if quick else IMAGES
+            methods = NETWORK_METHODS[:2] if quick else NETWORK_METHODS
             results[part] = {
                 "images": count,
                 "methods": {
@@ -75,53 +61,6 @@ def measure(options):
                 },
             }
     return results
-
-
-def table(results):
-    """Returns the CPU times and ratios."""
-    parts = []
-    for result in results.values():
-        networks = [name for name in NETWORKS if name in result]
-        if networks:
-            parts.append(_network_table(result, networks))
-        if "wide" in result:
-            parts.append(_wide_table(result["wide"]))
-    return "\n\n".join(parts)
-
-
-def _network_table(result, networks):
-    lines = [
-        "CPU time / CPU time of `predict`, 1 bit, 64 x 64 pixels",
-        f"{'network':<16}{'method':<10}{'forward':>9}{'whole':>9}"
-        f"{'CPU s':>9}{'GiB':>7}{'/ H':>6}{'smaller':>9}",
-        "-" * 75,
-    ]
-    for name in networks:
-        for method, found in result[name]["methods"].items():
-            forward, whole = (
-                found[key] / found["predict"] for key in ("forward", "cpu")
-            )
-            lines.append(
-                f"{name:<16}{method:<10}{forward:>9.1f}{whole:>9.0f}"
-                f"{found['cpu']:>9.0f}{found['peak'] / 2**30:>7.2f}"
-                f"{found['memory']:>6.1f}{found['compression']:>8.1f}x"
-            )
-    return "\n".join(lines)
-
-
-def _wide_table(result):
-    inputs, outputs, rows = result["size"]
-    lines = [
-        f"Layer {inputs} x {outputs}, {rows:,} rows, 1 bit",
-        f"{'method':<16}{'error':>9}{'CPU s':>9}{'GiB':>7}{'/ H':>6}",
-        "-" * 47,
-    ]
-    lines += [
-        f"{name:<16}{found['error']:>9.4f}{found['cpu']:>9.1f}"
-        f"{found['peak'] / 2**30:>7.2f}{found['memory']:>6.1f}"
-        for name, found in result["methods"].items()
-    ]
-    return "\n".join(lines)
 
 
 # The tables of the documentation

@@ -31,15 +31,6 @@ from research.bench import timing
 from research.engine import tables
 
 HELP = "optima and CPU time of the solvers (2 minutes)"
-THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.solver.measure",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.backends.graph.relaxed",
-    "keras_qpsbgd.backends.host.samplers",
-)
-
 KINDS = ("pm1", "htanh", "sparse")
 DENSITY = 0.11
 # The parameters of the solvers were tuned on other seeds.
@@ -67,17 +58,11 @@ FOUND = 1e-6  # of E_rand - E*
 SECONDS, BLOCKS = 0.05, 9
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return list(SOLVERS)
-
-
-def measure(options):
+def measure(quick):
     """Solves all problems with all solvers."""
-    layers = 1 if options.quick else LAYERS
+    layers = 1 if quick else LAYERS
     problems = [problem(kind, seed) for kind in KINDS for seed in range(layers)]
-    wanted = options.wanted(SOLVERS)
-    solvers = {name: backends.get(SOLVERS[name]) for name in wanted}
+    solvers = {name: backends.get(found) for name, found in SOLVERS.items()}
     found = {name: [] for name in solvers}
     for index, qubo in enumerate(problems):
         show_status(f"problem {index + 1} of {len(problems)}")
@@ -100,7 +85,7 @@ def measure(options):
             }
             for name, gaps in found.items()
         },
-        "times": _times(problems[0], solvers, options),
+        "times": _times(problems[0], solvers, quick),
     }
 
 
@@ -145,16 +130,16 @@ def gaps_of(energies, best, qubo):
     return (energies - best) / reach
 
 
-def _times(qubo, solvers, options):
-    sides = {name: _side(each, qubo, options) for name, each in solvers.items()}
+def _times(qubo, solvers, quick):
+    sides = {name: _side(each, qubo, quick) for name, each in solvers.items()}
     yardstick = backends.get(SOLVERS[YARDSTICK])
     _, found = timing.compare(
-        _side(yardstick, qubo, options), sides, show=show_status
+        _side(yardstick, qubo, quick), sides, show=show_status
     )
     return {name: dataclasses.asdict(times) for name, times in found.items()}
 
 
-def _side(backend, qubo, options):
+def _side(backend, qubo, quick):
     """Returns blocks of about `SECONDS` each."""
     backend.solve(qubo, 0)  # compiles
     once = timing.Side(lambda: backend.solve(qubo, 0), 1, 1)
@@ -164,32 +149,7 @@ def _side(backend, qubo, options):
         for seed in range(steps):
             backend.solve(qubo, seed)
 
-    return timing.Side(block, steps, 2 if options.quick else BLOCKS)
-
-
-def table(results):
-    """Returns the counts and the ratios as text."""
-    parts = []
-    for result in results.values():
-        parts.append(
-            f"{result['columns']} columns of {INPUTS} inputs, CPU time / "
-            f"{YARDSTICK}\n" + tables.text_table(_head(), list(_lines(result)))
-        )
-    return "\n\n".join(parts)
-
-
-def _head():
-    return ["solver", "optima", "mean gap", "CPU time"]
-
-
-def _lines(result):
-    for name, found in result["solvers"].items():
-        yield [
-            name,
-            f"{found['optima']}",
-            f"{found['gap']:.4f}",
-            timing.text(result["times"][name]["cpu_ratios"]),
-        ]
+    return timing.Side(block, steps, 2 if quick else BLOCKS)
 
 
 def blocks(result):
@@ -197,7 +157,12 @@ def blocks(result):
     head = ["solver", f"optima of {result['columns']}", "mean gap"]
     head += [f"CPU time / `{YARDSTICK}`"]
     lines = [
-        [LABELS.get(name, f"`{name}`"), *cells]
-        for name, *cells in _lines(result)
+        [
+            LABELS.get(name, f"`{name}`"),
+            f"{found['optima']}",
+            f"{found['gap']:.4f}",
+            timing.text(result["times"][name]["cpu_ratios"]),
+        ]
+        for name, found in result["solvers"].items()
     ]
     return {"solver": tables.markdown_table(head, lines)}

@@ -114,14 +114,3 @@ def _decode(factor, center, best, tolerance):
         if len(bits):
             stack.append((level, bits, cost, rows))
     return best
-
-
-def enumerate_states(qubo):
-    """Returns the optimum (n, m) of every column by trying all 2^n states."""
-    n = qubo.num_variables
-    states = np.arange(2**n)[None, :] >> np.arange(n)[:, None] & 1
-    states = 2.0 * states - 1.0
-    couplings = np.asarray(qubo.couplings, dtype=np.float64)
-    quadratic = np.sum(states * (couplings @ states), axis=0)
-    energies = quadratic + np.asarray(qubo.fields, dtype=np.float64).T @ states
-    return states[:, energies.argmin(axis=1)].astype(np.int8)

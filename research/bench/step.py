@@ -26,57 +26,38 @@ from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps
 from research.bench import timing
 from research.bench.fit_steps import DEFAULT
-from research.bench.fit_steps import SOLVERS
 from research.engine import tables
 
 HELP = "time of a training step relative to Adam (5 minutes)"
-THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.step.measure",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.backends.graph.relaxed",
-)
-
 RECORDING = "recording"
 ROWS = 64
 RECORDED_SIZE, EVERY = 128, 10
 RECORDERS = ("none", "file")
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return [*fit_steps.NETWORKS, RECORDING, *SOLVERS]
-
-
-def measure(options):
+def measure(quick):
     """Measures the ratios and the times of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
-    solvers = options.wanted(SOLVERS)
-    for row in options.wanted([*fit_steps.NETWORKS, RECORDING]):
-        if row == RECORDING:
-            results[RECORDING] = _measure_recording(options)
-        else:
-            results["networks"][row] = fit_steps.measure(
-                row, fit_steps.NETWORKS[row], solvers, options
-            )
+    for name, network in fit_steps.NETWORKS.items():
+        results["networks"][name] = fit_steps.measure(name, network, quick)
         keras.backend.clear_session()
+    results[RECORDING] = _measure_recording(quick)
     return results
 
 
-def _measure_recording(options):
+def _measure_recording(quick):
     """Measures recorded steps relative to steps without a recorder."""
-    steps, blocks = (50, 4) if options.quick else (100, 12)
+    steps, blocks = (50, 4) if quick else (100, 12)
     with tempfile.TemporaryDirectory() as folder:
         yardstick, *sides = (
-            _recorded(DEFAULT, recorder, folder, steps, blocks)
+            _recorded(recorder, folder, steps, blocks)
             for recorder in ("none", *RECORDERS)
         )
         sides = dict(zip(RECORDERS, sides))
         return fit_steps.compare(RECORDING, yardstick, sides)
 
 
-def _recorded(solver, recorder, folder, steps, blocks):
+def _recorded(recorder, folder, steps, blocks):
     """Returns a `timing.Side` of a layer that is recorded.
 
     The blocks call the training function of the model directly, because `fit`
@@ -86,15 +67,14 @@ def _recorded(solver, recorder, folder, steps, blocks):
         [keras.layers.InputLayer((RECORDED_SIZE,)), BinaryDense(RECORDED_SIZE)]
     )
     model.compile(
-        QPSBGD(0.002, SOLVERS[solver], seed=0),
+        QPSBGD(0.002, seed=0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )
     if recorder == "none":
         model.make_train_function()
     else:
-        path = os.path.join(folder, solver) if recorder == "file" else None
-        callback = QuboRecorder(path, every=EVERY)
+        callback = QuboRecorder(os.path.join(folder, "run"), every=EVERY)
         callback.set_model(model)
         callback.on_train_begin()
         callback.on_train_batch_begin(0)
@@ -114,38 +94,6 @@ def _recorded_data():
     y = random.integers(RECORDED_SIZE, size=(16 * ROWS, 1))
     data = tf.data.Dataset.from_tensor_slices((x, y))
     return data.batch(ROWS, drop_remainder=True).cache().repeat()
-
-
-def table(results):
-    """Returns the ratios of CPU and wall time by network and solver."""
-    parts = []
-    for threads, result in results.items():
-        title = f"time of a step relative to Adam, {_threads(threads)}"
-        for kind, word in (("cpu", "CPU"), ("wall", "wall")):
-            rows = result["networks"]
-            parts.append(fit_steps.table(rows, kind, f"{word} {title}"))
-        parts.append(_other_rows(result, threads))
-    return "\n\n".join(part for part in parts if part)
-
-
-def _threads(count):
-    return f"{count} thread{'s' * (count > 1)}"
-
-
-def _other_rows(result, threads):
-    if RECORDING not in result:
-        return ""
-    size = RECORDED_SIZE
-    lines = [
-        f"Step that records every {EVERY}th update / step without a recorder,",
-        f"layer {size} x {size}, {_threads(threads)}",
-        f"{'':<28}{'CPU ratio':>12}{'wall ratio':>12}",
-    ]
-    lines += [
-        f"{recorder:<28}{times['cpu_ratio']:>12.3f}{times['wall_ratio']:>12.3f}"
-        for recorder, times in result[RECORDING]["sides"].items()
-    ]
-    return "\n".join(lines)
 
 
 # The tables of the documentation

@@ -6,12 +6,10 @@ pages` writes the tables of the records into the blocks `<!-- results:bench-NAME
 -->` of the pages, and says which records are older than the code.
 """
 
-import functools
-import hashlib
 import json
 import pathlib
 
-from research import fingerprint
+from research import code_version
 from research.bench import annealer
 from research.bench import export
 from research.bench import inference
@@ -21,7 +19,6 @@ from research.bench import step
 from research.bench import timing
 from research.bench.gpu import tables as gpu
 from research.engine import figures
-from research.experiments.provenance import OLDER
 
 SUITES = {
     "step": step,
@@ -35,26 +32,24 @@ BLOCKS = {name: (name,) for name in SUITES} | {
     "step": ("step", "recording"),
     "quantize": ("quantize", "quantize-wide"),
 }
+# What is measured.
+CODE = {
+    "step": code_version.TRAINING,
+    "solver": ("keras_qpsbgd/backends", "keras_qpsbgd/qubo"),
+    "quantize": ("keras_qpsbgd/backends", "keras_qpsbgd/quantization"),
+    "export": ("keras_qpsbgd/export", "keras_qpsbgd/inference"),
+    "inference": ("keras_qpsbgd/inference",),
+    "annealer": ("keras_qpsbgd/backends",),
+    "gpu": code_version.TRAINING,
+}
 FOLDER = pathlib.Path("results", "bench")
 PICTURE = pathlib.Path("docs", "images", "bench-ratios.png")
 
 
-@functools.cache
-def code(name, root=fingerprint.ROOT):
-    """Returns the fingerprint of the code that a suite measures.
-
-    Args:
-        name: String. Name of a suite, or `"gpu"`.
-        root: Folder of a checkout. Defaults to this one.
-    """
-    suite = {**SUITES, "gpu": gpu}[name]
-    found = fingerprint.fingerprint(suite.CODE, root)
-    files = getattr(suite, "FILES", ())  # that are not Python
-    if not files:
-        return found
-    texts = [pathlib.Path(root, path).read_text() for path in files]
-    text = "\n".join([found, *texts])
-    return hashlib.sha256(text.encode()).hexdigest()[: fingerprint.DIGITS]
+def code(name):
+    """Returns the `code_version` of a suite, or of `"gpu"`."""
+    own = f"research/bench/{name}" + ".py" * (name in SUITES)
+    return code_version.version(own, *CODE[name])
 
 
 def read(root, name):
@@ -90,7 +85,7 @@ def _result(record):
 
 def _joined(name, records, parts):
     if any(record.get("code") != code(name) for record in records):
-        parts = [f"*{OLDER}: this table.*", *parts]
+        parts[0] = code_version.note(["this table"]) + parts[0]
     return "\n\n".join(parts)
 
 

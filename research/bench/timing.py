@@ -34,15 +34,10 @@ class Side:
 
 @dataclasses.dataclass
 class Times:
-    """Seconds per step, and ratios to the yardstick (`None` for itself).
-
-    `cpu_ratios` has the ratios of all blocks.
-    """
+    """Seconds per step, and the ratios of all blocks to the yardstick."""
 
     cpu: float
     wall: float
-    cpu_ratio: float | None = None
-    wall_ratio: float | None = None
     cpu_ratios: list | None = None
 
 
@@ -54,14 +49,12 @@ def per_step(side):
     return cpu / side.steps, wall / side.steps
 
 
-def compare(yardstick, sides, warm_up=1, show=lambda text: None):
+def compare(yardstick, sides, show=lambda text: None):
     """Times all sides, which take turns with the yardstick.
 
     Args:
         yardstick: A `Side`. Its `blocks` are ignored.
         sides: Dictionary of `Side`.
-        warm_up: Integer. Number of blocks of each side that are run first but
-            not counted, for tracing and compilation. Defaults to `1`.
         show: Function (optional). Called with a progress message.
 
     Returns:
@@ -70,8 +63,7 @@ def compare(yardstick, sides, warm_up=1, show=lambda text: None):
     """
     for name, side in {"yardstick": yardstick, **sides}.items():
         show(f"{name}: compiling")
-        for _ in range(warm_up):
-            per_step(side)
+        per_step(side)  # traces and compiles
     base = [per_step(yardstick)]
     found = {name: [] for name in sides}
     ratios = {name: [] for name in sides}
@@ -84,19 +76,10 @@ def compare(yardstick, sides, warm_up=1, show=lambda text: None):
             times = per_step(side)
             base.append(per_step(yardstick))
             found[name].append(times)
-            ratios[name].append(
-                [
-                    2 * mine / (before + after)
-                    for mine, before, after in zip(times, base[-2], base[-1])
-                ]
-            )
+            ratio = 2 * times[0] / (base[-2][0] + base[-1][0])
+            ratios[name].append(float(f"{ratio:.4g}"))
     return Times(*_medians(base)), {
-        name: Times(
-            *_medians(found[name]),
-            *_medians(ratios[name]),
-            [float(f"{cpu:.4g}") for cpu, _ in ratios[name]],
-        )
-        for name in sides
+        name: Times(*_medians(found[name]), ratios[name]) for name in sides
     }
 
 

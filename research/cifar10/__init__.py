@@ -19,13 +19,13 @@ and JAX compiles and runs it. There are three steps:
 3. Copy both folders and this repository to the machine with the GPU, and train
    there. Every run appends a line to `OUTPUT/runs.jsonl`.
 
-       python -m research.cifar10.study research/cifar10/jobs.txt \\
-           DATA PROGRAMS OUTPUT
+       python -m research.cifar10.train DATA PROGRAMS \\
+           $(grep -v '^#' research/cifar10/jobs.txt) --output OUTPUT/runs.jsonl
 
-`study.py` runs the lines of `jobs.txt` with `train.py`. It compiles and runs
-the programs with `program.py`, prepares images with `batches.py` and finds in
-`records.py` which runs are missing. `train.py --time` measures the time of a
-step. `table.py` prints the tables and draws the figure.
+`train.py` compiles and runs the programs with `program.py`, prepares images
+with `batches.py` and finds in `records.py` which runs are missing. With
+`--time 300 --output OUTPUT/times.jsonl`, it measures the time of a step.
+`table.py` prints the tables and draws the figure.
 
 Choose rates and other arguments by the accuracy on the validation images. The
 test images are evaluated only once, at the end of a run.

@@ -1,12 +1,8 @@
 """Writes training step and prediction of a network as programs of XLA.
 
-    python -m research.cifar10.export FOLDER NAME[:ARGUMENT=VALUE,...] ...
+    python -m research.cifar10.export FOLDER NAME ...
 
-A name is one of `OPTIMIZERS`, or starts with one of them and a hyphen, so that
-an optimizer can be exported several times with different arguments:
-
-    python -m research.cifar10.export programs adam sgd \\
-        averaged averaged-k3:kappa=3.0,covariance_decay=0.99
+A name is one of `OPTIMIZERS`, which has the arguments of the optimizers.
 
 The programs are those of `model.train_step` and of the model, compiled with XLA
 as on a GPU and with the searches that run on a GPU. Learning rates, and the
@@ -20,11 +16,8 @@ initial kernels. `FOLDER/NAME` contains
 """
 
 import argparse
-import ast
-import functools
 import json
 import pathlib
-import re
 import sys
 
 import numpy as np
@@ -34,9 +27,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
-from research import fingerprint
+from research import code_version
 from research.bench.gpu import lowering
-from research.experiments import provenance
 
 IMAGE = (32, 32, 3)
 CLASSES = 10
@@ -95,6 +87,12 @@ OPTIMIZERS = {
     "paper": (kq.QPSBGD, {"rule": "paper", "seed": 0}),
 }
 ACTIVATIONS = ("relu", "binary")
+CODE = (
+    *code_version.TRAINING,
+    "research/cifar10/batches.py",
+    "research/cifar10/export.py",
+    "research/cifar10/train.py",
+)
 # Arguments that become variables.
 SETTINGS = {"bop": ("threshold",)}
 
@@ -109,10 +107,9 @@ def main(arguments=None):
     parser.add_argument(
         "programs",
         nargs="+",
-        metavar="NAME[:ARGUMENT=VALUE,...]",
-        type=parsed,
-        help=f"{', '.join(OPTIMIZERS)}, or one of them with a hyphen and a "
-        "suffix; and arguments of the optimizer",
+        metavar="NAME",
+        choices=OPTIMIZERS,
+        help=f"of {', '.join(OPTIMIZERS)}",
     )
     parser.add_argument(
         "--width",
@@ -136,11 +133,10 @@ def main(arguments=None):
     )
     arguments = parser.parse_args(arguments)
     products.on_gpu = lambda: True
-    for name, optimizer, settings in arguments.programs:
+    for name in arguments.programs:
         size = export(
             arguments.folder / name,
-            optimizer,
-            settings,
+            name,
             width=arguments.width,
             activation=arguments.activation,
             batch=arguments.batch,
@@ -148,32 +144,6 @@ def main(arguments=None):
         print(f"{name}: {size:,} bytes", flush=True)
         keras.backend.clear_session()
     return 0
-
-
-def parsed(text):
-    """Returns name, optimizer and arguments of `NAME[:ARGUMENT=VALUE,...]`.
-
-    Values are literals of Python. Other values are strings.
-    """
-    name, _, pairs = text.partition(":")
-    found = [k for k in OPTIMIZERS if name == k or name.startswith(f"{k}-")]
-    if not found or not re.fullmatch(r"[\w.-]+", name):
-        raise argparse.ArgumentTypeError(
-            f"the name must start with one of {', '.join(OPTIMIZERS)}. "
-            f"Received: {text}"
-        )
-    settings = {}
-    for pair in pairs.split(",") if pairs else ():
-        key, _, value = pair.partition("=")
-        if not key.isidentifier() or not value:
-            raise argparse.ArgumentTypeError(
-                f"arguments must be `ARGUMENT=VALUE`. Received: {text}"
-            )
-        try:
-            settings[key] = ast.literal_eval(value)
-        except (SyntaxError, ValueError):
-            settings[key] = value
-    return name, max(found, key=len), settings
 
 
 def network(width, activation):
@@ -204,32 +174,12 @@ def network(width, activation):
     return model
 
 
-@functools.cache
-def code(optimizer, root=fingerprint.ROOT):
-    """Returns the fingerprint of the code that determines a training.
-
-    Args:
-        optimizer: String. One of `OPTIMIZERS`.
-        root: Folder of a checkout. Defaults to this one.
-    """
-    names = [f"{__package__}.export.export", f"{__package__}.train.train"]
-    own, _ = OPTIMIZERS[optimizer]
-    if own in (adam, sgd):
-        own = None
-    solver = "native" if own is kq.QPSBGD else None
-    names, without = provenance.with_optimizer(names, own, solver)
-    without.append(f"{__package__}.export.code")
-    return fingerprint.fingerprint(names, root, without)
-
-
-def export(folder, optimizer, arguments, width, activation, batch):
+def export(folder, optimizer, width, activation, batch):
     """Exports the programs of one optimizer.
 
     Args:
         folder: `pathlib.Path` of the programs of this optimizer.
         optimizer: String. One of `OPTIMIZERS`.
-        arguments: Dictionary. Arguments of the optimizer in addition to those
-            in `OPTIMIZERS`.
         width: Integer. Channels of the first two layers.
         activation: String. One of `ACTIVATIONS`.
         batch: Integer. Images per training step.
@@ -238,8 +188,8 @@ def export(folder, optimizer, arguments, width, activation, batch):
         The size of the files in bytes.
     """
     keras.utils.set_random_seed(0)
-    create, defaults = OPTIMIZERS[optimizer]
-    rule = create(**{**defaults, **arguments})
+    create, arguments = OPTIMIZERS[optimizer]
+    rule = create(**arguments)
     settings = {}
     for name in SETTINGS.get(optimizer, ()):
         settings[name] = keras.Variable(
@@ -270,9 +220,9 @@ def export(folder, optimizer, arguments, width, activation, batch):
     ]
     inner = getattr(rule, "real_optimizer", None)
     record = {
-        "code": code(optimizer),
+        "code": code_version.version(*CODE),
         "optimizer": type(rule).__name__,
-        "arguments": {**defaults, **arguments},
+        "arguments": arguments,
         "width": width,
         "activation": activation,
         "batch": batch,

@@ -18,11 +18,11 @@ class Program:
 
     Args:
         folder: `pathlib.Path` of all programs.
-        name: String. Name of this program.
+        name: String. Path of this program in the folder.
     """
 
     def __init__(self, folder, name):
-        self.name = name
+        self.name = name.rpartition("/")[2]
         self.record = records.describe(folder, name)
         with np.load(folder / name / "state.npz") as file:
             self._initial = [file[key] for key in file.files]

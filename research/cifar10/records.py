@@ -16,14 +16,12 @@ EPOCHS, RATE, SEED = 12, 1e-3, 0  # defaults
 TUNING = (100, 101)  # the seeds on which rates are chosen
 REAL_RATE = "real_rate"  # a setting of every program
 BEST = "best"
-EXTENSIONS = 3  # rates beyond the ends of a grid
-OVERHEAD = 1.2  # validation, and other processes that start
 
 
 class Runs(NamedTuple):
     """Trainings of a program, one for each pair of a rate and a seed.
 
-    The rates can be `BEST`.
+    The program is a path such as `relu-64/adam`. The rates can be `BEST`.
     """
 
     program: str
@@ -59,8 +57,8 @@ def describe(folder, program):
     """Returns the dictionary that describes a program.
 
     Args:
-        folder: `pathlib.Path` of all programs of a network.
-        program: String. The name.
+        folder: `pathlib.Path` of all programs.
+        program: String. Its path in the folder.
     """
     return json.loads((folder / program / "program.json").read_text())
 
@@ -93,7 +91,8 @@ def of_program(path, program, record):
     return [
         run
         for run in read(path)
-        if run["program"] == program and network(run) == network(record)
+        if run["program"] == program.rpartition("/")[2]
+        and network(run) == network(record)
     ]
 
 
@@ -130,73 +129,27 @@ def best(runs, epochs=None):
     return max(found.values(), key=mean)[0]
 
 
-def missing(runs, record, path, extend=False):
-    """Yields rate, seed and settings of runs that are not stored yet.
+def missing(runs, record, path):
+    """Returns rate, seed and settings of runs that are not stored yet.
 
     Args:
         runs: `Runs`.
         record: Dictionary that describes the program, with its network.
-        path: `pathlib.Path` (optional) of the stored runs. The caller appends
-            each run before it asks for the next one.
-        extend: Boolean. Whether to go on with other rates while the best of
-            several rates is the lowest or the highest one.
+        path: `pathlib.Path` (optional) of the stored runs.
     """
-
-    def stored():
-        return of_program(path, runs.program, record)
-
+    stored = of_program(path, runs.program, record)
     rates, settings = runs.rates, runs.settings
     if rates == BEST:
-        found = best(stored(), runs.epochs)
+        found = best(stored, runs.epochs)
         rates, settings = [found["rate"]], found["settings"]
-    rates = list(rates)
-    for extension in range(1 + EXTENSIONS):
-        for rate, seed in itertools.product(rates, runs.seeds):
-            asked = (
-                runs.epochs,
-                seed,
-                *configuration({"rate": rate, "settings": settings}),
-            )
-            if not any(
-                (run["epochs"], run["seed"], *configuration(run)) == asked
-                for run in stored()
-            ):
-                yield rate, seed, settings
-        if not extend or len(rates) < 2 or extension == EXTENSIONS:
-            return
-        following = _following(rates, settings, runs, stored())
-        if following is None:
-            return
-        rates.append(following)
-
-
-def _following(rates, settings, runs, stored):
-    """Returns the next rate if the best one is at an end, else `None`."""
-    accuracies = collections.defaultdict(list)
-    for run in stored:
+    known = [(r["epochs"], r["seed"], *configuration(r)) for r in stored]
+    return [
+        (rate, seed, settings)
+        for rate, seed in itertools.product(rates, runs.seeds)
         if (
-            run["rate"] in rates
-            and run["settings"] == settings
-            and run["epochs"] == runs.epochs
-            and run["seed"] in runs.seeds
-        ):
-            accuracies[run["rate"]].append(run["validation"])
-    if len(accuracies) < 2:
-        return None
-    means = {rate: statistics.fmean(v) for rate, v in accuracies.items()}
-    rates = sorted(means)
-    top = max(rates, key=means.get)
-    if top == rates[0]:
-        return float(f"{rates[0] ** 2 / rates[1]:.2g}")
-    if top == rates[-1]:
-        return float(f"{rates[-1] ** 2 / rates[-2]:.2g}")
-    return None
-
-
-def estimate(runs, record, path):
-    """Returns the seconds of a run, 0 if the program has no run yet."""
-    stored = of_program(path, runs.program, record)
-    if not stored or "seconds_by_epoch" not in stored[-1]:
-        return 0.0
-    seconds = statistics.fmean(stored[-1]["seconds_by_epoch"])
-    return OVERHEAD * runs.epochs * seconds
+            runs.epochs,
+            seed,
+            *configuration({"rate": rate, "settings": settings}),
+        )
+        not in known
+    ]

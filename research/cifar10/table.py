@@ -18,12 +18,12 @@ import statistics
 
 import numpy as np
 
+from research import code_version
 from research.cifar10 import records
 from research.engine import figures
 from research.engine.statistics import mean_and_error
 from research.engine.statistics import paired_test
 from research.engine.tables import markdown_table
-from research.experiments.provenance import OLDER
 
 OURS = "averaged"
 NAMES = {
@@ -71,12 +71,9 @@ def note(runs):
     """Returns a line that names programs older than the code, or `""`."""
     from research.cifar10 import export
 
-    older = set()
-    for run in runs:
-        _, optimizer, _ = export.parsed(run["program"])
-        if run.get("code") != export.code(optimizer):
-            older.add(run["program"])
-    return f"*{OLDER}: {', '.join(sorted(older))}.*\n\n" if older else ""
+    now = code_version.version(*export.CODE)
+    older = {run["program"] for run in runs if run.get("code") != now}
+    return code_version.note(sorted(older))
 
 
 def by_network(runs):

@@ -2,38 +2,38 @@
 
     python -m research.cifar10.train DATA PROGRAMS RUNS ... [--output FILE]
 
-`RUNS` is `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`. Parts at the end can be left
-out, and empty parts have their defaults: 12 epochs, the rate 0.001, the seed 0
-and no settings. All pairs of a rate and a seed are trained:
+`RUNS` is `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`, with the path of a program in
+the folder `PROGRAMS`. Parts at the end can be left out, and empty parts have
+their defaults: 12 epochs, the rate 0.001, the seed 0 and no settings. All pairs
+of a rate and a seed are trained:
 
-    averaged:12:0.001,0.003:0,1,2    six runs
-    adam                             one run
-    bop::0.0001:0,1:threshold=1e-7   two runs with another threshold
-    adam:60:best:0,1                 two runs with the best rate
+    relu-64/averaged:12:0.001,0.003:0,1,2    six runs
+    relu-64/adam                             one run
+    relu-64/bop::0.0001:0,1:threshold=1e-7   two runs with another threshold
+    relu-64/adam:60:best:0,1                 two runs with the best rate
 
 The rate `best` is the one with the highest mean validation accuracy in `FILE`,
 of this program and network, among the runs on the tuning seeds 100 and 101 with
 the same number of epochs, or the largest one. Its settings are used, too. Runs
-that are in `FILE` already are skipped.
+that are in `FILE` already are skipped, so that an interrupted command can be
+repeated. Several processes can append to the same file.
 
 The rate is that of the binary kernels. Batch normalization has the rate of the
-setting `real_rate`, or `--real-rate` without it. All rates decay to zero along
-a cosine. Images are flipped and shifted at random. The seed
-determines the initial kernels, the order of the images, flips and shifts. They
-are the same for all programs.
+setting `real_rate`, by default 0.001. All rates decay to zero along a cosine.
+Images are flipped and shifted at random. The seed determines the initial
+kernels, the order of the images, flips and shifts. They are the same for all
+programs.
 
 After each epoch, the command prints the validation accuracy. After the last one
 it also prints the test accuracy, the mean training loss of the epoch and the
 time per step, and appends a line of JSON to `FILE`, with validation accuracy,
-training loss and seconds of each epoch. With `--time`, the programs take turns
-and nothing else is measured.
+training loss and seconds of each epoch. With `--time`, the programs (of one
+network) take turns, and nothing else is measured.
 
 The command needs JAX and NumPy, but neither TensorFlow nor the library.
 """
 
 import argparse
-import contextlib
-import fcntl
 import functools
 import itertools
 import json
@@ -53,7 +53,6 @@ from research.cifar10.program import Program
 
 REAL_RATE = 1e-3
 TIMED = 20  # steps of a program before the next one takes its turn
-ERROR_LENGTH = 2000
 
 
 def main(arguments=None):
@@ -62,56 +61,26 @@ def main(arguments=None):
     device = jax.devices()[0]
     print(f"JAX {jax.__version__}, {device.device_kind}", flush=True)
     if arguments.time:
+        images = _images(arguments.data)["train"]
         results = time_programs(
-            arguments.programs,
-            arguments.runs,
-            _images(arguments.data)["train"],
-            arguments.time,
-            real_rate=arguments.real_rate,
-            lock=arguments.lock,
+            arguments.programs, arguments.runs, images, arguments.time
         )
         _append(arguments.output, *results)
         return 0
-    failed = False
     for runs in arguments.runs:
-        try:
-            _train_all(runs, arguments)
-        except TimeoutError as error:
-            print(error, flush=True)
-            break
-        except Exception as error:  # the other programs may still work
-            failed = True
-            text = f"{type(error).__name__}: {error}"
-            print(f"{runs.program} failed: {text[:ERROR_LENGTH]}", flush=True)
-    return 1 if failed else 0
-
-
-def _train_all(runs, arguments):
-    """Trains with all rates and seeds that are not stored yet.
-
-    Raises:
-        TimeoutError: If the next run would not end in time.
-    """
-    record = records.describe(arguments.programs, runs.program)
-    for rate, seed, settings in records.missing(
-        runs, record, arguments.output, extend=arguments.extend
-    ):
-        seconds = records.estimate(runs, record, arguments.output)
-        if arguments.until and time.time() + seconds > arguments.until:
-            raise TimeoutError(
-                f"{runs.program} rate {rate:g} seed {seed} would take "
-                f"{seconds:.0f} s, which is too long"
+        record = records.describe(arguments.programs, runs.program)
+        asked = records.missing(runs, record, arguments.output)
+        for rate, seed, settings in asked:
+            result = train(
+                _program(arguments.programs, runs.program),
+                _images(arguments.data),
+                runs.epochs,
+                rate,
+                seed,
+                settings,
             )
-        result = train(
-            _program(arguments.programs, runs.program),
-            _images(arguments.data),
-            runs.epochs,
-            rate,
-            seed,
-            real_rate=arguments.real_rate,
-            settings=settings,
-        )
-        _append(arguments.output, result)
+            _append(arguments.output, result)
+    return 0
 
 
 _program = functools.cache(Program)
@@ -152,7 +121,7 @@ def _arguments(arguments):
         metavar="RUNS",
         type=records.parsed,
         help="PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS, such as "
-        "averaged:12:0.001,0.003:0,1,2 (default: "
+        "relu-64/averaged:12:0.001,0.003:0,1,2 (default: "
         f"PROGRAM:{records.EPOCHS}:{records.RATE}:{records.SEED})",
     )
     parser.add_argument(
@@ -163,40 +132,12 @@ def _arguments(arguments):
         "it has",
     )
     parser.add_argument(
-        "--extend",
-        action="store_true",
-        help="if the first or the last of several rates is the best one, go "
-        f"on with up to {records.EXTENSIONS} more rates",
-    )
-    parser.add_argument(
-        "--until",
-        type=float,
-        metavar="TIME",
-        help="do not start runs that would end after this time, in seconds "
-        "since 1970",
-    )
-    parser.add_argument(
-        "--real-rate",
-        type=float,
-        default=REAL_RATE,
-        metavar="RATE",
-        help="rate of variables that are not binary kernels, for optimizers "
-        "of this library (default: %(default)s)",
-    )
-    parser.add_argument(
         "--time",
-        type=_positive,
+        type=int,
         metavar="STEPS",
         help="do not train. The programs take turns until each has taken "
         "this number of steps. Print the median time of a step, and the "
         "median ratio to the first program",
-    )
-    parser.add_argument(
-        "--lock",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="with --time: commands with the same file compile at the same "
-        "time, but measure one after the other",
     )
     arguments = parser.parse_args(arguments)
     _check(parser, arguments)
@@ -219,15 +160,6 @@ def _check(parser, arguments):
             )
 
 
-def _positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(
-            f"must be at least 1. Received: {text}"
-        )
-    return value
-
-
 def _append(path, *results):
     """Appends a line for each result to the file, unless it is `None`."""
     if path is not None:
@@ -239,9 +171,7 @@ def _append(path, *results):
             file.write("".join(lines).encode())
 
 
-def train(
-    program, data, epochs, rate, seed, real_rate=REAL_RATE, settings=None
-):
+def train(program, data, epochs, rate, seed, settings):
     """Trains a program from the start and prints the results.
 
     Args:
@@ -251,20 +181,19 @@ def train(
         epochs: Integer.
         rate: Float. The first rate of the binary kernels.
         seed: Integer.
-        real_rate: Float. The first rate of other variables. Optimizers of
-            Keras do not use it.
-        settings: Dictionary (optional). Values of other variables by name.
+        settings: Dictionary. Values of other variables by name, and the first
+            rate of other variables. Optimizers of Keras do not use it.
 
     Returns:
         A dictionary.
     """
     size = program.record["batch"]
     steps = len(data["train"].labels) // size
-    others = dict(settings or {})
-    real_rate = others.pop(records.REAL_RATE, real_rate)
+    others = dict(settings)
+    real_rate = others.pop(records.REAL_RATE, REAL_RATE)
     program.restart(seed, others)
     label = f"{program.name} rate {rate:g} seed {seed}"
-    for name, value in (settings or {}).items():
+    for name, value in settings.items():
         label += f" {name} {value:g}"
     # The first call compiles the function.
     rates = rate, real_rate
@@ -291,7 +220,7 @@ def train(
         "epochs": epochs,
         "rate": rate,
         "seed": seed,
-        "settings": settings or {},
+        "settings": settings,
         "validation": accuracies[-1],
         "test": program.accuracy(data["test"]),
         "loss": losses[-1],
@@ -312,9 +241,7 @@ def train(
     return result
 
 
-def time_programs(
-    folder, all_runs, images, steps, real_rate=REAL_RATE, lock=None
-):
+def time_programs(folder, all_runs, images, steps):
     """Times training steps of programs that take turns.
 
     The batches are prepared before. A turn ends when the device is done, but
@@ -327,26 +254,20 @@ def time_programs(
         images: `DeviceImages` for training.
         steps: Integer. Number of steps of each program, which is rounded up
             to whole turns.
-        real_rate: Float. The rate of variables that are not binary kernels.
-        lock: `pathlib.Path` (optional). Other processes with this file do not
-            use the device during the measurement.
 
     Returns:
         A list of dictionaries.
     """
-    with _locked(lock, fcntl.LOCK_SH):
-        programs = {
-            runs.program: Program(folder, runs.program) for runs in all_runs
-        }
-    with _locked(lock, fcntl.LOCK_EX):
-        times = _times(programs, all_runs, images, steps, real_rate)
+    names = [runs.program for runs in all_runs]
+    programs = {name: Program(folder, name) for name in names}
+    times = _times(programs, all_runs, images, steps)
     first = next(iter(times.values()))
     results = []
     for name, program in programs.items():
         ratios = map(lambda mine, base: mine / base, times[name], first)
         results.append(
             {
-                "program": name,
+                "program": program.name,
                 "ms_per_step": statistics.median(times[name]),
                 "ratio": statistics.median(ratios),
                 "steps": len(first) * TIMED,
@@ -362,18 +283,7 @@ def time_programs(
     return results
 
 
-@contextlib.contextmanager
-def _locked(path, kind):
-    """Locks a file, if there is one."""
-    if path is None:
-        yield
-        return
-    with path.open("a") as file:
-        fcntl.flock(file, kind)
-        yield
-
-
-def _times(programs, all_runs, images, steps, real_rate):
+def _times(programs, all_runs, images, steps):
     """Returns the milliseconds per step of each turn, by program."""
     prepared = {}
     for runs in all_runs:
@@ -385,7 +295,7 @@ def _times(programs, all_runs, images, steps, real_rate):
             epoch=0,
             epochs=records.EPOCHS,
             seed=runs.seeds[0],
-            rates=(runs.rates[0], real_rate),
+            rates=(runs.rates[0], REAL_RATE),
         )
         prepared[runs.program] = list(itertools.islice(found, batches.PREPARED))
     times = {name: [] for name in programs}

@@ -13,7 +13,6 @@ are not classes), and `grids`, a dictionary that maps methods to lists of
 configurations such as `{"rate": 0.1}`.
 """
 
-import argparse
 import hashlib
 import json
 import pathlib
@@ -23,9 +22,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import backends
 from keras_qpsbgd import disk
-from keras_qpsbgd.cli.console import positive
+from research import arguments as shared
 from research.engine import figures
 from research.engine import network
 from research.engine import plan
@@ -61,8 +59,7 @@ def add(commands):
         description=(
             "Tunes every method on the same number of configurations, trains "
             "the best one on fresh seeds, and tests the differences. Writes "
-            "the runs, table.md and curves.png. If it is interrupted, run the "
-            "same command again to resume."
+            f"the runs, table.md and curves.png. {shared.RESUMED}"
         ),
     )
     parser.add_argument(
@@ -79,45 +76,20 @@ def add(commands):
         metavar="METHOD",
         help=f"of {', '.join(METHODS)} (default: {' '.join(DEFAULT_METHODS)})",
     )
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        default=10,
-        metavar="N",
-        help="number of fresh seeds (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--processes",
-        type=positive,
-        metavar="N",
-        help="parallel processes of one thread each (default: one per core)",
-    )
-    parser.add_argument(
-        "--output",
-        default="compared",
-        metavar="DIR",
-        help="folder of the results (default: %(default)s)",
-    )
-    parser.set_defaults(run=_run)
+    shared.add_seeds(parser, 10, "number of fresh seeds")
+    shared.add_processes(parser)
+    shared.add_output(parser, "compared")
+    parser.set_defaults(run=shared.reported(_run))
 
 
 def _run(arguments):
-    try:
-        table = compare(
-            read(arguments.file),
-            arguments.methods,
-            arguments.seeds,
-            arguments.output,
-            arguments.processes,
-        )
-    except (
-        backends.BackendUnavailable,
-        ImportError,
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    table = compare(
+        read(arguments.file),
+        arguments.methods,
+        arguments.seeds,
+        arguments.output,
+        arguments.processes,
+    )
     print(f"\n{table}\n\nThe results are in {arguments.output}")
     return 0
 

@@ -276,7 +276,7 @@ def warn_about_edges(items):
     Args:
         items: list of `Item` without missing runs.
     """
-    found, grids = [], []
+    found = []
     for item in items:
         if not item.is_tuned():
             continue
@@ -291,7 +291,6 @@ def warn_about_edges(items):
             for (configuration, _), score in zip(groups, scores)
             if score == max(scores)
         ]
-        grids.append(f"    {item.method.key!r}: {item.grid},")
         for name in SETTINGS:
             ends = {statistics.edge(one, item.grid, name) for one in best}
             if len(ends) == 1 and None not in ends:
@@ -302,15 +301,9 @@ def warn_about_edges(items):
                 break
     if not found:
         return
-    lines = [
+    warnings.warn(
         "The best configuration is at the edge of the grid, so a better one "
-        "may lie beyond it:",
-        *found,
-        "Define `grids` with wider ones in the file, with the same number of "
-        "configurations for all methods. Runs of the same folder are reused. "
-        "The grids were:",
-        "grids = {",
-        *grids,
-        "}",
-    ]
-    warnings.warn("\n".join(lines), stacklevel=2)
+        "may lie beyond it. Define wider `grids` in the file, with the same "
+        "number of configurations for all methods:\n" + "\n".join(found),
+        stacklevel=2,
+    )

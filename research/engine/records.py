@@ -23,6 +23,7 @@ the file and NaN when read.
 """
 
 import contextlib
+import dataclasses
 import gzip
 import io
 import json
@@ -55,16 +56,18 @@ class Store:
         names: Tuple of strings. The keys of a record that identify its job.
         check: Function (optional) that raises a `ValueError` if a record is
             invalid.
+        code: String (optional). The `code_version` of records to be added.
 
     Raises:
         ValueError: If a line is invalid, if a packed file is damaged, or if two
             records of the same job differ.
     """
 
-    def __init__(self, path, names, check=None):
+    def __init__(self, path, names, check=None, code=None):
         self.path = pathlib.Path(path)
         self._names = names
         self._check = check or (lambda record: None)
+        self._code = code
         self._found = {}
         # The packed file comes last. If packing was interrupted, it contains
         # records that are still in the other file.
@@ -120,6 +123,8 @@ class Store:
                 stores.
         """
         del seconds
+        if self._code is not None:
+            record = {**record, "code": self._code}
         self._check(record)
         line = self._line(record)
         append(self.path, line)
@@ -156,11 +161,12 @@ class Runs(Store):
 
     Args:
         folder: Path of the folder.
+        code: String (optional). See `Store`.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder, code=None):
         self.folder = pathlib.Path(folder)
-        super().__init__(self.folder / "runs.jsonl", RUN, _check_stage)
+        super().__init__(self.folder / "runs.jsonl", RUN, _check_stage, code)
 
     def add(self, record, seconds=None):
         """Appends a run, and its CPU seconds to the file of times."""
@@ -355,6 +361,8 @@ def line_of(value):
 
 def plain(value, digits=SIGNIFICANT_DIGITS):
     """Converts a value to JSON types and rounds floats."""
+    if dataclasses.is_dataclass(value):
+        value = dataclasses.asdict(value)
     if isinstance(value, dict):
         return {key: plain(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):

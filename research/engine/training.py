@@ -106,15 +106,15 @@ class Trainer:
 
     def _draw_first_weights(self, seed):
         # After `set_random_seed`, TensorFlow would rebuild all graphs.
-        for position, variable in enumerate(self.model.weights):
+        for position, variable in enumerate(self.model_variables()):
             # Kernels of convolutions have four axes.
             if len(variable.shape) >= 2:
                 initializer = keras.initializers.GlorotUniform(
                     seed=1_000 * seed + position
                 )
                 variable.assign(initializer(variable.shape))
-            elif variable.dtype == "int32":  # the random state of dropout
-                variable.assign([seed, 0])
+            elif variable.name == "seed_generator_state":
+                variable.assign([seed, 0])  # of dropout
 
     def _assign(self, splits):
         """Assigns the data to the variables that the graphs read."""

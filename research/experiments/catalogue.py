@@ -1,7 +1,6 @@
 """All experiments by name, and their runs."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 from research.engine.methods import METHODS
@@ -9,7 +8,6 @@ from research.engine.plan import FIRST_TUNING_SEED
 from research.engine.plan import Item
 from research.experiments.options import HOST
 from research.experiments.options import Description
-from research.experiments.options import Options
 from research.experiments.tasks import ablation
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
@@ -19,7 +17,9 @@ from research.experiments.tasks import logistic
 from research.experiments.tasks import mnist
 from research.experiments.tasks import mnist_pairs
 
-MAX_SEEDS = 700  # fresh seeds start at 300, tuning seeds at 1,000
+# Lower seeds were used while the rules and the grids were developed.
+FIRST_SEED = 300
+MAX_SEEDS = 700  # tuning seeds start at 1,000
 QUICK_SEEDS = 2
 QUICK_CONFIGURATIONS = 2
 
@@ -85,19 +85,6 @@ def describe(name, options):
     return Description(name, found.title, tasks)
 
 
-@functools.cache
-def methods_of(name):
-    """Returns the methods of an experiment by their labels.
-
-    Args:
-        name: name of the experiment.
-    """
-    found = {method.label: method for method in METHODS.values()}
-    for task in EXPERIMENTS[name].tasks(Options()):
-        found |= {method.label: method for method, _ in task.variants}
-    return found
-
-
 def items_of(name, options, runs):
     """Returns the items of an experiment, in the order of the tables.
 
@@ -127,10 +114,9 @@ def items_of(name, options, runs):
 def _item(task, key, options, runs):
     method = options.method(key)
     like = None
-    if task.like or method.like:
-        other = method.like or key
-        like = _item(task.like or task, other, options, runs)
-    grid = task.grids.get(method.like or key, [])  # empty if `task.like` is set
+    if method.like:
+        like = _item(task, method.like, options, runs)
+    grid = task.grids[method.like or key]
     return _new_item(task, method, grid, options, runs, like)
 
 
@@ -143,7 +129,7 @@ def _new_item(task, method, grid, options, runs, like=None):
         runs=runs,
         grid=_shortened(grid, task, options),
         tuning_seeds=range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning),
-        fresh_seeds=range(task.first_seed, task.first_seed + fresh),
+        fresh_seeds=range(FIRST_SEED, FIRST_SEED + fresh),
         like=like,
         data_dir=options.data_dir,
     )

@@ -1,20 +1,17 @@
-"""`python -m research reproduce`, `verify` and `pages`."""
+"""`python -m research reproduce` and `pages`."""
 
 import argparse
 import pathlib
 
-from keras_qpsbgd import backends
-from keras_qpsbgd.cli.console import positive
+from research import arguments as shared
 from research import pages
 from research import studies
 from research.bench import stored
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
-from research.engine import tables
 from research.engine.methods import METHODS
 from research.experiments import reproduce
 from research.experiments import results
-from research.experiments import verify
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
 from research.experiments.options import DEFAULT
@@ -26,7 +23,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 def add(commands):
     """Adds the commands."""
     _add_reproduce(commands)
-    _add_verify(commands)
     _add_pages(commands)
 
 
@@ -37,7 +33,7 @@ def _add_reproduce(commands):
         description=(
             "Runs experiments of the paper. Every method gets the same number "
             "of configurations; the best on validation data is run on fresh "
-            "seeds. Writes runs as JSON lines, tables, figures and RESULTS.md. "
+            "seeds. Writes runs as JSON lines, figures and RESULTS.md. "
             "If it is interrupted, run the same command again to resume."
         ),
     )
@@ -45,16 +41,12 @@ def _add_reproduce(commands):
         "names",
         nargs="+",
         metavar="NAME",
-        help=(
-            "logistic, adult-2layer, adult-10layer, adult-small, mnist-pairs, "
-            "karate, cora, pubmed, direction, mnist, ablation, or all"
-        ),
+        help=f"{', '.join(EXPERIMENTS)}, or all",
     )
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        help="number of fresh seeds (default: depends on the experiment, "
-        "mostly 10)",
+    shared.add_seeds(
+        parser,
+        None,
+        "number of fresh seeds (default: depends on the experiment, mostly 10)",
     )
     parser.add_argument(
         "--methods",
@@ -62,16 +54,11 @@ def _add_reproduce(commands):
         default=[],
         metavar="METHOD",
         help=(
-            "native, gurobi, dwave, ridge, paper, sgd, momentum, signsgd, "
-            "signum, adam, proxquant, bop, frozen, real (default: all except "
-            "gurobi and dwave, which take longer; dwave runs on a mock chip)"
+            f"{', '.join(METHODS)} (default: all except gurobi and dwave, "
+            "which take longer; dwave runs on a mock chip)"
         ),
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="short runs that only show that it works",
-    )
+    shared.add_quick(parser)
     parser.add_argument(
         "--paper",
         action="store_true",
@@ -80,72 +67,10 @@ def _add_reproduce(commands):
             "unscaled layers, its batches and learning rates, five seeds"
         ),
     )
-    parser.add_argument(
-        "--output",
-        default="reproduced",
-        metavar="DIR",
-        help="folder for the results (default: %(default)s)",
-    )
-    _add_running(parser)
-    parser.set_defaults(run=_reproduce)
-
-
-def _add_verify(commands):
-    parser = commands.add_parser(
-        "verify",
-        help="tell whether the code still gives the stored results",
-        description=(
-            "Runs one stored seed of each row of the tables again, for methods "
-            "whose code has changed since, and compares. If all rows of a "
-            "method agree, the pages no longer call it older than the code. "
-            "Run `python -m research pages` afterwards."
-        ),
-    )
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="experiments (default: all with records)",
-    )
-    parser.add_argument(
-        "--methods",
-        nargs="+",
-        default=[],
-        metavar="METHOD",
-        help="methods, as in `reproduce` (default: those that are older)",
-    )
-    parser.add_argument(
-        "--longest",
-        type=positive,
-        default=verify.LONGEST,
-        metavar="SECONDS",
-        help="do not repeat runs that took longer, if the method has a shorter "
-        "one (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--results",
-        default="results",
-        metavar="DIR",
-        help="folder of the records (default: %(default)s)",
-    )
-    _add_running(parser)
-    parser.set_defaults(run=_verify)
-
-
-def _add_running(parser):
-    """Adds the options of commands that train."""
-    parser.add_argument(
-        "--data-dir",
-        help=(
-            "folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
-            "cache; missing files are downloaded to the cache)"
-        ),
-    )
-    parser.add_argument(
-        "--processes",
-        type=positive,
-        help="number of processes (default: one per core)",
-    )
+    shared.add_output(parser, "reproduced")
+    shared.add_data(parser)
+    shared.add_processes(parser)
+    parser.set_defaults(run=shared.reported(_reproduce))
 
 
 def _add_pages(commands):
@@ -158,27 +83,23 @@ def _add_pages(commands):
             "docs/. Trains nothing."
         ),
     )
-    parser.set_defaults(run=_pages)
+    parser.set_defaults(run=shared.reported(_pages))
 
 
 def _pages(arguments):
     del arguments
     folders = _folders(ROOT)
-    try:
-        for folder in folders:
-            folder.write_tables()
-            folder.draw()
-            print(folder.path, flush=True)
-        for path in studies.write_pages(ROOT / "results"):
-            print(path, flush=True)
-        print(cifar10_table.draw(ROOT / "results" / "cifar10"))
-        print(stored.draw(ROOT), flush=True)
-        blocks = blocks_of(ROOT, *folders)
-        for path in pages.files(ROOT):
-            if pages.update(path, blocks):
-                print(path)
-    except (ValueError, ImportError, OSError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    for folder in folders:
+        folder.draw()
+        print(folder.path, flush=True)
+    for path in studies.write_pages(ROOT / "results"):
+        print(path, flush=True)
+    print(cifar10_table.draw(ROOT / "results" / "cifar10"))
+    print(stored.draw(ROOT), flush=True)
+    blocks = blocks_of(ROOT, *folders)
+    for path in pages.files(ROOT):
+        if pages.update(path, blocks):
+            print(path)
     return 0
 
 
@@ -217,57 +138,10 @@ def _cifar10(root, *more):
     return cifar10_table.markdown(cifar10.read(path))
 
 
-def _check_names(arguments, names):
-    for argument, received, known in (
-        ("NAME", arguments.names, names),
-        ("--methods", arguments.methods, list(METHODS)),
-    ):
-        unknown = [name for name in received if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(
-                f"`{argument}` must be one of {', '.join(known)}. "
-                f"Received: {' '.join(unknown)}"
-            )
-
-
-def _verify(arguments):
-    options = Options(data_dir=arguments.data_dir)
-    folder = results.Folder(arguments.results, options)
-    found = [description.name for description, _ in folder.described]
-    _check_names(arguments, found)
-    labels = [METHODS[key].label for key in arguments.methods]
-    failed = []
-    for name in arguments.names or found:
-        print(f"\n{name}", flush=True)
-        try:
-            checks = verify.verify(
-                name,
-                folder.path / name,
-                folder.options(name),
-                labels,
-                arguments.processes,
-                arguments.longest,
-            )
-        except (RuntimeError, ValueError, ImportError, OSError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-        if not checks:
-            print("No run to repeat.")
-            continue
-        lines = [check.line() for check in checks]
-        print(tables.text_table(verify.HEAD, lines), flush=True)
-        if not all(check.agrees for check in checks):
-            failed.append(name)
-    if failed:
-        print(
-            f"\nThe code gives other results: {', '.join(failed)}. Run them "
-            "again with `python -m research reproduce` in another folder."
-        )
-    return int(bool(failed))
-
-
 def _reproduce(arguments):
     names = list(dict.fromkeys(arguments.names))
-    _check_names(arguments, [*EXPERIMENTS, "all"])
+    shared.check_names("NAME", names, [*EXPERIMENTS, "all"])
+    shared.check_names("--methods", arguments.methods, list(METHODS))
     if (arguments.seeds or 0) > MAX_SEEDS:
         raise argparse.ArgumentTypeError(
             f"`--seeds` must be at most {MAX_SEEDS}, since higher seeds "
@@ -282,7 +156,7 @@ def _reproduce(arguments):
             "`--paper` needs experiments of the paper, which has no such "
             f"experiment. Received: {' '.join(beyond)}"
         )
-    options = Options(
+    wanted = Options(
         quick=arguments.quick,
         paper=arguments.paper,
         seeds=arguments.seeds,
@@ -290,26 +164,15 @@ def _reproduce(arguments):
         data_dir=arguments.data_dir,
     )
     if "all" in arguments.names:
-        names = reproduce.with_methods(names, options)
-    try:
-        reproduce.reproduce(
-            names,
-            options,
-            arguments.output,
-            _flags(arguments),
-            arguments.processes,
-        )
-        page = results.report(names, options, arguments.output)
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command again to resume.")
-        return 130
-    except (
-        backends.BackendUnavailable,
-        ValueError,
-        ImportError,
-        OSError,
-    ) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        names = reproduce.with_methods(names, wanted)
+    reproduce.reproduce(
+        names,
+        wanted,
+        arguments.output,
+        _flags(arguments),
+        arguments.processes,
+    )
+    page = results.report(names, wanted, arguments.output)
     print(f"\nWrote {page}")
     return 0
 

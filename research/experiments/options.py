@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from research.engine import task
 from research.engine.methods import METHODS
+from research.engine.methods import grids
 from research.engine.statistics import TEST_ACCURACY
 from research.engine.statistics import TEST_LOSS
 from research.engine.statistics import TRAIN_LOSS
@@ -36,6 +37,40 @@ def spread(low, high, number, below=0, above=0):
     ratio = (high / low) ** (1 / (number - 1))
     powers = range(-below, number + above)
     return tuple(float(f"{low * ratio**k:.2g}") for k in powers)
+
+
+def usual_grids(
+    rates,
+    sgd,
+    prox,
+    thresholds,
+    steps,
+    bop_rates=(0.03, 0.1),
+    more=0,
+    **others,
+):
+    """Returns eight configurations of each method, see `grids`.
+
+    Args:
+        rates, sgd, prox, thresholds: Pairs of the lowest and the highest
+            number. `rates` are those of QP-SBGD, signSGD and Adam.
+        steps: Integer. Number of steps of a run.
+        bop_rates: Pair of averaging rates of Bop.
+        more: Integer. Number of configurations beyond these, where some method
+            chose an end.
+        **others: Further arguments of `grids`.
+    """
+    rates = spread(*rates, 8, above=more)
+    return grids(
+        qp=rates,
+        sign=rates,
+        adam=rates,
+        sgd=spread(*sgd, 8, above=more),
+        prox=spread(*prox, 4, below=more // 2),
+        bop=bop(bop_rates, *thresholds, 4, below=more // 2),
+        steps=steps,
+        **others,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +121,10 @@ class Task(task.Task):
             processes start. It downloads data and fills caches.
         grids: dict that maps keys of methods to lists of configurations. All
             methods that are tuned have lists of the same length.
-        like: the `Task` whose chosen configurations are used.
         variants: list of pairs of a `Method` and its grid, in place of
             `methods` and `grids`.
         methods: keys of the methods that run in reasonable time.
         tuning_seeds, fresh_seeds: numbers of seeds.
-        first_seed: the first of the fresh seeds. Lower seeds were used while
-            the rules and the grids were developed.
         host_seeds: number of fresh seeds for host solvers.
         measures: measures in the table. Methods are compared by the first.
         curves: measures that are drawn over epochs.
@@ -106,12 +138,10 @@ class Task(task.Task):
     title: str
     grids: dict
     prepare: Callable | None = None
-    like: object = None
     variants: tuple = ()
     methods: tuple = tuple(METHODS)
     tuning_seeds: int = 3
     fresh_seeds: int = 10
-    first_seed: int = 300
     host_seeds: int = 3
     measures: tuple = (TEST_ACCURACY, TEST_LOSS, TRAIN_LOSS)
     curves: tuple = (TEST_ACCURACY, TRAIN_LOSS)
@@ -127,10 +157,8 @@ class Description:
         name: folder of its records.
         title: heading.
         tasks: tuple of `Task`.
-        reference_method: the method that the others are compared with.
     """
 
     name: str
     title: str
     tasks: tuple
-    reference_method: str = "QP-SBGD"

@@ -197,16 +197,15 @@ def _p(p):
 # Verdicts in words
 
 
-def verdicts(rows, task, reference=OURS):
+def verdicts(rows, task):
     """Returns a list in Markdown: where QP-SBGD is ahead and behind.
 
     Args:
         rows: list of `tables.Row`.
         task: a `Task`.
-        reference: label of the method that the others are compared with.
     """
-    ours = [row for row in rows if row.method == reference]
-    others = [row for row in rows if row.method != reference]
+    ours = [row for row in rows if row.method == OURS]
+    others = [row for row in rows if row.method != OURS]
     if not ours or not others:
         return ""
     lines = []

@@ -1,8 +1,7 @@
 """Runs experiments on all cores.
 
 Every finished run is a line of a file (see `records`) and is not repeated, so
-an interrupted command can be resumed. It has the fingerprint of the code that
-made it as its `"code"`.
+an interrupted command can be resumed.
 """
 
 import contextlib
@@ -13,19 +12,22 @@ import os
 import pathlib
 
 from keras_qpsbgd import disk
-from research import fingerprint
+from research import code_version
 from research.engine import engine
 from research.engine import plan
 from research.engine import records
 from research.engine.methods import METHODS
-from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
-from research.experiments.catalogue import methods_of
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Options that must be the same for all runs of a folder.
 SETTINGS = ("quick", "paper")
+CODE = (
+    *code_version.TRAINING,
+    "research/engine/training.py",
+    "research/experiments/tasks",
+)
 
 
 def reproduce(names, options, out, flags=(), processes=None):
@@ -109,12 +111,7 @@ def _flags(settings):
 
 
 def _run_experiment(name, folder, options, flags, processes):
-    codes = {
-        label: provenance.code(name, label)
-        for label, method in methods_of(name).items()
-        if method.key in options.methods
-    }
-    runs = fingerprint.stamp(records.Runs(folder), codes)
+    runs = records.Runs(folder, code_version.version(*CODE))
     items = items_of(name, options, runs)
     total = sum(item.size() for item in items)
     missing = plan.num_missing(items)
@@ -130,7 +127,7 @@ def _run_experiment(name, folder, options, flags, processes):
 
 
 def write_meta(folder, command):
-    """Adds a command, its date, packages and platform to `meta.json`."""
+    """Adds a command, its date, and packages to `meta.json`."""
     before = records.read_meta(folder)
 
     def with_new(key, line):
@@ -142,7 +139,6 @@ def write_meta(folder, command):
         "command": with_new("command", command),
         "date": with_new("date", datetime.date.today().isoformat()),
         "packages": _versions(),
-        "platform": with_new("platform", provenance.platform()),
     }
     disk.write(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
 

@@ -3,25 +3,24 @@
 import dataclasses
 import pathlib
 
-from keras_qpsbgd import disk
+from research import code_version
 from research import pages
 from research.engine import records
 from research.engine import tables
 from research.engine.tables import markdown_table
 from research.experiments import figures
 from research.experiments import overview
-from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
+from research.experiments.reproduce import CODE
 from research.experiments.reproduce import SETTINGS
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
-ROOT = pathlib.Path(__file__).parents[2]
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
 NO_RUNS = "*No runs are stored.*"
-QUICK = "**Short runs (`--quick`) that only show that it works.**"
+QUICK = "Short runs that only show that it works"
 
 
 class Folder:
@@ -59,59 +58,26 @@ class Folder:
 
     def _note(self, name):
         """Returns a line about the older methods, with its blank line."""
+        now = code_version.version(*CODE)
         runs = self._runs[name]
-        meta = records.read_meta(self.path / name)
-        older = provenance.older_methods(name, runs, meta)
-        every = len(older) == len({run["method"] for run in runs})
-        return self._line(["all methods"] if every else older, name)
+        older = {run["method"] for run in runs if run.get("code") != now}
+        if older == {run["method"] for run in runs}:
+            older = {"all methods"}
+        return code_version.note(sorted(older, key=str.casefold))
 
     def note(self):
         """Returns a line about the older experiments, with its blank line."""
-        return self._line([name for name in self._runs if self._note(name)])
-
-    def _line(self, older, *words):
-        if not older:
-            return ""
-        path = self.path
-        if path.is_relative_to(ROOT):
-            path = path.relative_to(ROOT)
-        if path.as_posix() != "results":
-            words = (*words, "--results", path.as_posix())
-        return f"{provenance.note(older, *words)}\n\n"
-
-    def print_tables(self, names):
-        """Prints the tables of experiments."""
-        for description, runs in self.described:
-            if description.name in names:
-                for task in _tasks_with_runs(description, runs):
-                    table = task_table(runs, task, description.reference_method)
-                    text = tables.text_table(*table)
-                    print(f"\n{task.title}\n\n{text}", flush=True)
-
-    def write_tables(self):
-        """Writes `table.md` in the folder of each experiment."""
-        for description, runs in self.described:
-            folder = self.path / description.name
-            parts = [f"# {description.title}"]
-            options = self.options(description.name)
-            if options.quick:
-                parts.append(QUICK)
-            above = self._note(description.name)
-            for task in _tasks_with_runs(description, runs):
-                table = task_table(runs, task, description.reference_method)
-                parts += [f"## {task.title}", above + markdown_table(*table)]
-            disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
+        return code_version.note([n for n in self._runs if self._note(n)])
 
     def draw(self):
         """Draws the figures of all tasks."""
         for description, runs in self.described:
             folder = self.path / description.name
-            reference = description.reference_method
             shows_time = EXPERIMENTS[description.name].against_time
             times = records.read_times(folder) if shows_time else []
             for task in _tasks_with_runs(description, runs):
                 path = folder / f"{task.name}.png"
-                figures.draw(runs, task, reference, path, times)
+                figures.draw(runs, task, overview.OURS, path, times)
         found = self.overview()
         if found and not self._options.paper:
             overview.draw(found, self.path / overview.PICTURE)
@@ -132,21 +98,20 @@ class Folder:
         found = {"overview": self.note() + overview.table(self.overview())}
         for description, runs in self.described:
             name = description.name
-            reference = description.reference_method
             shown = _tasks_with_runs(description, runs)
             above = self._note(name)
             for task in shown:
-                table = markdown_table(*task_table(runs, task, reference))
+                table = markdown_table(*task_table(runs, task, overview.OURS))
                 found[f"{name}/{task.name}"] = above + table
                 if task.kind != "cells":
-                    rows = tables.rows_of(runs, task, reference)
-                    words = overview.verdicts(rows, task, reference)
+                    rows = tables.rows_of(runs, task, overview.OURS)
+                    words = overview.verdicts(rows, task)
                     found[f"{name}/{task.name}"] += f"\n\n{words}"
             times = records.read_times(self.path / name)
             for task in shown:
                 if task.kind != "cells":
                     found[f"{name}/grids/{task.name}"] = grids_table(
-                        runs, task, reference, times
+                        runs, task, overview.OURS, times
                     )
         return {f"{prefix}{name}": text for name, text in found.items()}
 
@@ -170,7 +135,8 @@ class Folder:
             for name in blocks
             if (self.path / f"{name}.png").is_file()
         }
-        return pages.write(self.path / PAGE, TITLE, blocks, pictures)
+        title = QUICK if self._options.quick else TITLE
+        return pages.write(self.path / PAGE, title, blocks, pictures)
 
 
 def _tasks_with_runs(description, runs):
@@ -182,10 +148,10 @@ def _tasks_with_runs(description, runs):
 
 
 def report(names, options, out):
-    """Prints tables, and writes tables, figures and the page.
+    """Writes figures and the page with all tables.
 
     Args:
-        names: names of the experiments to print.
+        names: names of the experiments.
         options: `Options`.
         out: folder of the results.
 
@@ -193,10 +159,8 @@ def report(names, options, out):
         Path of the page.
     """
     found = Folder(out, options)
-    found.print_tables(names)
     for name in names:
         if EXPERIMENTS[name].draw is not None:
             EXPERIMENTS[name].draw(options, found.path / name)
-    found.write_tables()
     found.draw()
     return found.write_page()

@@ -14,33 +14,22 @@ import pathlib
 
 import numpy as np
 
+from research import code_version
 from research.engine import engine
 from research.engine.records import Store
 from research.few_solves.tasks import TASKS
 from research.few_solves.tasks import enumerated_loss
 from research.few_solves.training import Trainer
-from research.fingerprint import fingerprint
-from research.fingerprint import stamp
 
 # Seeds of the choice of a configuration, and those of the results.
 FIRST_TUNING_SEED = 1000
 FIRST_FRESH_SEED = 2000
 # The key of the smallest losses, found by enumeration.
 OPTIMUM = "optimum"
-# What determines a run, see `fingerprint`. Titles and grids do not: the
-# configuration of a run is in its record.
 CODE = (
-    "research.few_solves.study.Work",
-    *(
-        f"research.few_solves.methods.{name}"
-        for name in ("columns", "columns_qpu", "averaged", "signum", "adam")
-    ),
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.backends.dwave.qpu.DWaveBackend",
-)
-GRIDS = tuple(
-    f"research.few_solves.methods.{name}"
-    for name in ("SINGLE", "NETWORK", "WIDE")
+    *code_version.TRAINING,
+    "keras_qpsbgd/columns",
+    "research/few_solves/training.py",
 )
 
 
@@ -52,9 +41,10 @@ def key(method, configuration):
     return f"{method}_" + "-".join(f"{number:g}" for number in configuration)
 
 
-def open_store(out, task):
+def open_store(out, task, code=None):
     """Returns the `Store` of the records of a task."""
-    return Store(pathlib.Path(out, f"{task}.jsonl"), ("key", "seed"))
+    path = pathlib.Path(out, f"{task}.jsonl")
+    return Store(path, ("key", "seed"), code=code)
 
 
 def read(out, task):
@@ -126,8 +116,7 @@ def run(names, out, data_dir, quick=False):
 
 
 def _run_task(task, out, data_dir, quick):
-    code = fingerprint(code_of(task), without=GRIDS)
-    store = stamp(open_store(out, task.name), code)
+    store = open_store(out, task.name, code_version.version(*CODE))
     num_tuning, num_fresh = (1, 2) if quick else (task.tuning, task.fresh)
     tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + num_tuning)
     fresh = range(FIRST_FRESH_SEED, FIRST_FRESH_SEED + num_fresh)
@@ -151,11 +140,6 @@ def _run_task(task, out, data_dir, quick):
             jobs += _jobs(name, method.grid[position], fresh)
     engine.perform([jobs], work, store)
     store.pack()
-
-
-def code_of(task):
-    """Returns the names of the definitions that determine the runs."""
-    return [*CODE, f"research.few_solves.tasks.{task.name.upper()}"]
 
 
 def _jobs(method, configuration, seeds):

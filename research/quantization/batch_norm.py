@@ -24,7 +24,7 @@ from keras_qpsbgd.quantization import batch_norm
 L = keras.layers
 SAMPLES, EPOCHS, CALIBRATION = 20000, 3, 1024
 METHODS = ("gptq+scales", "descent+scales")
-NETWORKS = ("plain", "separable", "preactivation")
+BITS = (1, 2)
 SETTINGS = ("neither", "fold", "correct", "both")
 
 
@@ -125,22 +125,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="folder of mnist.npz")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--bits", nargs="+", type=int, default=(1, 2))
-    parser.add_argument("--settings", nargs="+", default=SETTINGS)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--networks", nargs="+", default=NETWORKS)
     options = parser.parse_args()
     data = read(options.data)
-    builds = [globals()[name] for name in options.networks]
-    for build, seed in itertools.product(
-        builds,
-        range(options.first, options.first + options.seeds),
-    ):
+    builds = (plain, separable, preactivation)
+    for build, seed in itertools.product(builds, range(options.seeds)):
         model = train(build, data[0], seed)
-        for method, bits, setting in itertools.product(
-            options.methods, options.bits, options.settings
-        ):
+        for method, bits, setting in itertools.product(METHODS, BITS, SETTINGS):
             record = {
                 "network": build.__name__,
                 "seed": seed,

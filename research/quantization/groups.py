@@ -40,6 +40,7 @@ SIZES = {
     "groups of 64": 64,
     "mixed": None,
 }
+BITS = (1, 2, 3)
 MAX_SWEEPS = 30
 
 
@@ -220,13 +221,11 @@ def main():
     parser.add_argument("--task", choices=MIXED, default="cifar10")
     parser.add_argument("--data", help="folder of cifar10.npz")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--bits", nargs="+", type=int, default=(1, 2, 3))
-    parser.add_argument("--settings", nargs="+", default=list(SIZES))
     options = parser.parse_args()
     data = tasks.load(options.task, options.data, quick=False)
     for seed in range(options.seeds):
         model = tasks.float_network(options.task, seed, data)
-        for bits, setting in itertools.product(options.bits, options.settings):
+        for bits, setting in itertools.product(BITS, SIZES):
             record = {"seed": seed, "bits": bits, "setting": setting}
             record.update(measure(options.task, model, data, bits, setting))
             print(json.dumps(record), flush=True)

@@ -13,27 +13,26 @@ import os
 import pathlib
 
 import keras_qpsbgd as kq
+from research import code_version
 from research.engine import engine
 from research.engine.records import Store
 from research.experiments.reproduce import write_meta
-from research.fingerprint import fingerprint
-from research.fingerprint import stamp
 from research.quantization import methods
 from research.quantization import tasks
 
 FLOAT_BITS = 32
-# What determines a run, see `fingerprint`.
 CODE = (
-    "research.quantization.study.Work",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
+    "keras_qpsbgd/backends",
+    "keras_qpsbgd/quantization",
+    "research/quantization/methods.py",
+    "research/quantization/tasks.py",
 )
 
 
-def open_store(out):
+def open_store(out, code=None):
     """Returns the `Store` of the records in a folder."""
-    return Store(
-        pathlib.Path(out, "runs.jsonl"), ("task", "seed", "bits", "method")
-    )
+    names = ("task", "seed", "bits", "method")
+    return Store(pathlib.Path(out, "runs.jsonl"), names, code=code)
 
 
 def run(names, seeds, out, data_dir=None, quick=False, processes=None):
@@ -47,7 +46,7 @@ def run(names, seeds, out, data_dir=None, quick=False, processes=None):
         quick: Boolean. Short runs that only show that it works.
         processes: Integer (optional). Defaults to the number of cores.
     """
-    store = stamp(open_store(out), fingerprint(CODE))
+    store = open_store(out, code_version.version(*CODE))
     before = len(store)
     os.environ.update(engine.environment(1))
     jobs = [

@@ -1,26 +1,26 @@
-"""The benchmark command, and the suites that time layers and networks."""
+"""The benchmark command, its suites, and the arithmetic of their tables."""
 
+import itertools
 import json
 import pathlib
-import shutil
 import types
 
+import numpy as np
 import pytest
+from scipy import special
 
+from keras_qpsbgd.backends.dwave.mock import MockQPU
 from research.__main__ import main
+from research.bench import annealer
 from research.bench import export
-from research.bench import fit_steps
 from research.bench import harness
 from research.bench import inference
-from research.bench import quantize
-from research.bench import step
+from research.bench import solver
+from research.bench import sphere_decoder
 from research.bench import stored
 from research.bench import timing
-from research.bench.harness import Options
 
 pytestmark = pytest.mark.once
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Machine:
@@ -52,12 +52,8 @@ def test_ratios_are_robust_against_a_slow_machine(monkeypatch):
     base, times = timing.compare(yardstick, sides)
     # The geometric mean of the neighbors is 2 / (0.9 + 1 / 0.9) of their mean.
     drift = 2 / (0.9 + 1 / 0.9)
-    assert times["double"].cpu_ratio == pytest.approx(2 * drift)
-    assert times["fewer"].cpu_ratio == pytest.approx(3 * drift)
-    assert times["double"].wall_ratio == pytest.approx(2 * drift)
-    assert times["double"].wall == pytest.approx(3 * times["double"].cpu)
-    assert len(times["double"].cpu_ratios) == 5
-    assert base.cpu_ratio is None
+    assert times["double"].cpu_ratios == pytest.approx(5 * [2 * drift], 1e-3)
+    assert times["fewer"].cpu_ratios == pytest.approx(2 * [3 * drift], 1e-3)
     # The plain ratio of the times is not robust.
     assert times["double"].cpu / base.cpu != pytest.approx(2, rel=0.05)
 
@@ -74,158 +70,131 @@ def test_text_of_ratios(ratios, text):
     assert timing.text(ratios) == text
 
 
-@pytest.fixture
-def suite(monkeypatch):
-    """A fake suite that takes no time."""
-
+def test_command(monkeypatch, capsys, tmp_path):
     suite = types.SimpleNamespace(
-        names=list,
-        HELP="a fake suite",
-        THREADS=(1, 2),
-        CODE=("research.bench.timing.compare",),
-        table=lambda results: f"table of {sorted(results)}",
+        HELP="a fake suite", blocks=lambda result: {"fake": f"table {result}"}
     )
     monkeypatch.setitem(harness.SUITES, "fake", suite)
-    measured = []
-
-    def measure(name, options, threads):
-        measured.append((name, options, threads))
-        return {"ok": not options.quick}
-
-    monkeypatch.setattr(harness, "measure", measure)
-    suite.measured = measured
-    return suite
-
-
-def test_run_reports(suite, capsys, tmp_path):
+    monkeypatch.setattr(stored, "code", lambda name: f"code of {name}")
+    monkeypatch.setattr(harness, "measure", lambda name, quick: [name, quick])
     output = tmp_path / "new"
-    assert main(["bench", "fake", "--output", str(output)]) == 0
-    out = capsys.readouterr().out
-    assert "table of [1, 2]" in out
+    words = ["bench", "fake", "--quick", "--output", str(output)]
+    assert main(words) == 0
+    assert "table ['fake', True]" in capsys.readouterr().out
     record = json.loads((output / "fake.json").read_text())
-    assert record["code"] == stored.code("fake")
-    assert record["results"] == {"1": {"ok": True}, "2": {"ok": True}}
-    assert [threads for _, _, threads in suite.measured] == [1, 2]
+    assert record["code"] == "code of fake"
+    assert record["results"] == {"1": ["fake", True]}
+    assert main(["bench", "stp"]) == 1
+    assert capsys.readouterr().err.endswith("Received: stp\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message", "received"),
-    [
-        (["stp"], "`SUITE` must be one of step", "stp"),
-        (
-            ["step", "--only", "fast", "fsat"],
-            "`--only` must be one or more of 16-4-4-2, ",
-            "fsat",
-        ),
-    ],
-)
-def test_wrong_arguments(capsys, monkeypatch, arguments, message, received):
-    monkeypatch.setattr(harness, "run", None)  # nothing is measured
-    assert main(["bench", *arguments]) == 1
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.endswith(f"Received: {received}\n")
+# Suites
 
 
-def times(ratio):
-    return {
-        "cpu": 1.23456,
-        "wall": 1.23456,
-        "cpu_ratio": ratio,
-        "wall_ratio": ratio,
-        "cpu_ratios": [ratio],
-    }
-
-
-def step_result(ratio):
-    def row(*names):
-        return {
-            "yardstick": times(None),
-            "sides": {name: times(ratio) for name in names},
-        }
-
-    return {
-        "networks": {name: row(*step.SOLVERS) for name in fit_steps.NETWORKS},
-        step.RECORDING: row(*step.RECORDERS),
-    }
-
-
-def fits(text):
-    return all(len(line) <= 80 for line in text.splitlines())
-
-
-def test_step_table():
-    assert fits(step.table({1: step_result(1.0), 2: step_result(1.0)}))
-    assert "1234.50" in step.table({2: step_result(1234.5)})
-    assert step.table({2: {"networks": {}}}) == ""
-    blocks = step.blocks(step_result(1.5))
-    assert "| 16-4-4-2 | 1.50 (1.50 to 1.50) |" in blocks["step"]
-    assert "to a file / without recording: 1.50 (" in blocks["recording"]
-
-
-# Export, inference, quantization
-
-
-def test_graph_network_in_every_installed_runtime():
-    """The outputs of all formats are compared with those of Keras."""
-    pytest.importorskip("tf2onnx")
-    results = {1: export.measure(Options(only=("graph",)))}
-    found = results[1]["graph"]["formats"]
-    assert list(found) == [name for name, *_ in export.FORMATS]
-    for name, each in found.items():
-        problem = each["problem"]
-        assert problem is None or problem.startswith("not installed"), name
+def test_export(monkeypatch):
+    """The outputs of the formats are compared with those of Keras."""
+    graph = {"graph": export.NETWORKS["graph"]}
+    monkeypatch.setattr(export, "NETWORKS", graph)
+    monkeypatch.setattr(export, "FORMATS", export.FORMATS[:3])
+    result = export.measure(quick=True)
+    found = result["graph"]["formats"]
+    assert all(each["problem"] is None for each in found.values())
     assert found["`export.packed`"]["difference"] == 0
-    assert found["`export.onnx`"]["size"] * 8 < results[1]["graph"]["floats"]
-    assert "| `export.packed` |" in export.table(results)
+    assert "| `export.packed` |" in export.blocks(result)["export"]
 
 
-def test_measure_inference(monkeypatch):
+def test_inference(monkeypatch):
     monkeypatch.setattr(inference, "SIZES", (20, 30, 3))
-    monkeypatch.setattr(inference, "BATCHES", (1, 2))
+    monkeypatch.setattr(inference, "BATCHES", (1,))
     monkeypatch.setattr(inference, "SECONDS", 1e-4)
     monkeypatch.setattr(inference, "QUICK_BLOCKS", 1)
-    options = Options(quick=True, only=("binary", "keras", "numpy"))
-    results = {1: inference.measure(options)}
-    assert set(results[1]) == {"binary"}
-    text = inference.table(results)
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert text.count("binary  ") == 2
+    result = inference.measure(quick=True)
+    assert "| binary, batch 1 |" in inference.blocks(result)["inference"]
 
 
-def test_quantize_table():
-    network = {
-        "predict": 2.0,
-        "forward": 5.0,
-        "cpu": 100.0,
-        "peak": 2**30,
-        "memory": 3.9,
-        "compression": 26.4,
-    }
-    layer = {"cpu": 120.0, "peak": 2**30, "memory": 4.0, "error": 0.1}
-    result = {
-        "ResNet50": {"images": 4, "methods": {"gptq": network}},
-        "wide": {"size": [*quantize.WIDE], "methods": {"qubo": layer}},
-    }
-    text = quantize.table({1: result})
-    for part in (
-        "ResNet50        gptq            2.5       50      100   1.00   3.9"
-        "    26.4x",
-        "qubo               0.1000    120.0   1.00   4.0",
+def test_solver(monkeypatch):
+    """`native` is exact for narrow layers, `sign` is not."""
+    for name, value in (
+        ("INPUTS", 8),
+        ("OUTPUTS", 6),
+        ("ROWS", 20),
+        ("SECONDS", 1e-4),
+        ("SOLVERS", {name: name for name in ("native", "sign")}),
     ):
-        assert part in text, text
+        monkeypatch.setattr(solver, name, value)
+    result = solver.measure(quick=True)
+    found = result["solvers"]
+    assert found["native"]["optima"] == result["columns"] == 18
+    assert found["native"]["gap"] < 1e-6
+    assert found["sign"]["optima"] < 18 and found["sign"]["gap"] > 1e-3
+    assert "| `native` | 18 | 0.0000 | " in solver.blocks(result)["solver"]
 
 
-def test_records_of_the_repository(tmp_path):
-    """They are whole, and the picture can be drawn."""
-    for path in (ROOT / stored.FOLDER).glob("*.json"):
-        name = path.stem
-        if name.startswith("gpu-"):
-            continue
-        record = stored.read(ROOT, name)
-        assert record["suite"] == name and not record["options"]["quick"]
-        assert len(record["code"]) == 16
-    pytest.importorskip("matplotlib")
-    shutil.copytree(ROOT / stored.FOLDER, tmp_path / stored.FOLDER)
-    (tmp_path / stored.PICTURE).parent.mkdir(parents=True)
-    assert stored.draw(tmp_path).read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize("rows", [4, 64])
+@pytest.mark.parametrize("part", [2**15, 7])
+def test_decoder_is_exact(rows, part, monkeypatch):
+    """From a bad state, with fewer rows than inputs, and small parts."""
+    for name, value in (("INPUTS", 8), ("OUTPUTS", 3), ("ROWS", rows)):
+        monkeypatch.setattr(solver, name, value)
+    monkeypatch.setattr(sphere_decoder, "PART", part)
+    for seed, kind in enumerate(solver.KINDS):
+        qubo = solver.problem(kind, seed)
+        best = np.min(
+            [
+                qubo.energy(np.repeat(np.array(state)[:, None], 3, 1))
+                for state in itertools.product((-1, 1), repeat=8)
+            ],
+            axis=0,
+        )
+        start = np.ones((8, 3))
+        assert (qubo.energy(start) > best).any()
+        found = sphere_decoder.decode(qubo, start)
+        assert set(np.unique(found)) <= {-1, 1}
+        np.testing.assert_allclose(qubo.energy(found), best, atol=1e-6)
+
+
+def test_problems_are_those_of_the_default_rule():
+    """`kappa` is the ratio of the forces of fields and couplings."""
+    for kind in solver.KINDS:
+        qubo = solver.problem(kind, 0)
+        assert np.trace(qubo.couplings) == pytest.approx(1, rel=1e-5)
+        off = qubo.couplings - np.diag(np.diag(qubo.couplings))
+        force = np.sqrt(np.mean(np.sum(off**2, axis=0)))
+        fields = np.sqrt(np.mean(qubo.fields**2)) / 2
+        assert fields == pytest.approx(solver.KAPPA * force, rel=1e-4)
+
+
+# Calls of an annealer
+
+
+def test_measured_network():
+    sampler = MockQPU("pegasus", shape=[4])
+    row = annealer.measure_network(sampler, ((8, 2), (2, 3), (4, 5)))
+    assert (row["calls"], row["separate_calls"]) == (1, 3)
+    assert 2 < row["separate_seconds"] / row["seconds"] < 3
+    # The chip has no complete graph of 300 variables.
+    wide = annealer.measure_network(sampler, ((300, 1), (2, 3)))
+    assert wide["calls"] == wide["separate_calls"] > 2
+
+
+@pytest.mark.parametrize("shift", [-0.001, 0.0, 0.0015, 0.004])
+def test_non_inferiority(shift):
+    """The p-value of Student's t, by its incomplete beta function."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(0.01, 0.003, 30)
+    shared = own + shift + rng.normal(0.0, 0.003, 30)
+    mean, error, p = annealer.compare(shared, own, 0.002)
+    pairs = shared - own
+    assert mean == pytest.approx(pairs.mean())
+    assert error == pytest.approx(
+        np.sqrt(((pairs - pairs.mean()) ** 2).sum() / 29 / 30)
+    )
+    t = (mean - 0.002) / error
+    tail = 0.5 * special.betainc(29 / 2, 1 / 2, 29 / (29 + t**2))
+    assert p == pytest.approx(tail if t < 0 else 1 - tail)
+
+
+def test_picture_of_the_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "PICTURE", tmp_path / "ratios.png")
+    root = pathlib.Path(__file__).parents[2]
+    assert stored.draw(root).read_bytes().startswith(b"\x89PNG")

@@ -2,14 +2,12 @@
 
 import json
 import pathlib
-import types
 
-import numpy as np
 import pytest
 
+from research import code_version
 from research.cifar10 import export
 from research.cifar10 import records
-from research.cifar10 import study
 from research.cifar10 import table
 
 pytestmark = pytest.mark.once
@@ -41,18 +39,14 @@ def new_run(program, rate, seed, validation, epochs=3, **others):
     }
 
 
-def asked(program, rates, seeds, settings=None, epochs=3):
-    return records.Runs(program, epochs, rates, seeds, settings or {})
-
-
 def write(path, runs):
     path.write_text("".join(json.dumps(run) + "\n" for run in runs))
 
 
 def test_stored_runs_are_skipped(tmp_path):
     path = tmp_path / "runs.jsonl"
-    runs = asked("adam", (0.1, 0.2), (0, 1))
-    assert len(list(records.missing(runs, NETWORK, path))) == 4
+    runs = records.Runs("relu-64/adam", 3, (0.1, 0.2), (0, 1), {})
+    assert len(records.missing(runs, NETWORK, path)) == 4
     others = [
         new_run("adam", 0.1, 0, 0.5, epochs=4),
         new_run("adam", 0.1, 0, 0.5, activation="binary"),
@@ -60,74 +54,31 @@ def test_stored_runs_are_skipped(tmp_path):
         new_run("sgd", 0.1, 0, 0.5),
     ]
     write(path, others)
-    assert len(list(records.missing(runs, NETWORK, path))) == 4
+    assert len(records.missing(runs, NETWORK, path)) == 4
     write(path, [*others, new_run("adam", 0.2, 1, 0.5)])
     found = [pair for *pair, _ in records.missing(runs, NETWORK, path)]
     assert found == [[0.1, 0], [0.1, 1], [0.2, 0]]
 
 
-@pytest.mark.parametrize(
-    "best, rates",
-    [
-        (0.2, [0.1, 0.2, 0.4]),
-        (0.8, [0.1, 0.2, 0.4, 0.8, 1.6]),
-        (0.05, [0.1, 0.2, 0.4, 0.05, 0.025]),
-        (100.0, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]),
-    ],
-)
-def test_grids_are_extended(tmp_path, best, rates):
-    path = tmp_path / "runs.jsonl"
-    runs = asked("sgd", (0.1, 0.2, 0.4), (100,))
-    stored = []
-    for rate, seed, _ in records.missing(runs, NETWORK, path, extend=True):
-        accuracy = 1 - 0.1 * abs(np.log(rate / best))
-        stored.append(new_run("sgd", rate, seed, accuracy))
-        write(path, stored)
-    assert [run["rate"] for run in stored] == rates
-    again = records.missing(runs, NETWORK, path, extend=True)
-    assert not list(again)
-
-
-def test_jobs_start_in_order(tmp_path, monkeypatch):
-    """A line waits for earlier lines of the same program."""
-    started = []
-
-    def start(given, network, *arguments):
-        started.append(f"{network} {arguments[0]}")
-        polls = iter([None, 0])
-        return types.SimpleNamespace(poll=lambda: next(polls), returncode=0)
-
-    monkeypatch.setattr(study, "_start", start)
-    monkeypatch.setattr(study, "is_done", lambda job, given: job.runs == ("z",))
-    monkeypatch.setattr(study.time, "sleep", lambda seconds: None)
-    path = tmp_path / "jobs.txt"
-    path.write_text(
-        "# first\na-1 z\na-1 x:1\na-1 x:2  # best\n\na-1 y:1\nb-1 x:1\n"
-    )
-    jobs = study.read(path)
-    given = types.SimpleNamespace(processes=2, output=tmp_path)
-    study.run(jobs, given, study.time.time() + 100)
-    assert started == ["a-1 x:1", "a-1 y:1", "a-1 x:2", "b-1 x:1"]
-    started.clear()
-    study.run(jobs, given, study.time.time() + 20)  # the time is over
-    assert not started
-
-
 def test_jobs_of_the_study():
     """Adam has at least as many configurations, and the same seeds."""
     tries, seeds = {}, {}
-    for job in study.read(ROOT / "research" / "cifar10" / "jobs.txt"):
-        for text in job.runs:
-            runs = records.parsed(text)
-            key = job.network, runs.epochs, runs.program
-            if runs.rates != records.BEST:
-                assert runs.seeds == records.TUNING
-                tries[key] = tries.get(key, 0) + len(runs.rates)
-            else:
-                seeds[key] = runs.seeds
+    lines = (
+        (ROOT / "research" / "cifar10" / "jobs.txt").read_text().splitlines()
+    )
+    for line in lines:
+        if not line or line.startswith("#"):
+            continue
+        runs = records.parsed(line)
+        key = *runs.program.split("/"), runs.epochs
+        if runs.rates == records.BEST:
+            seeds[key] = runs.seeds
+        else:
+            assert runs.seeds == records.TUNING
+            tries[key] = tries.get(key, 0) + len(runs.rates)
     assert len(tries) == len(seeds) == 6
-    for network, epochs, program in tries:
-        ours, others = ((network, epochs, p) for p in ("averaged", program))
+    for network, program, epochs in tries:
+        ours, others = ((network, p, epochs) for p in ("averaged", program))
         assert tries[others] >= tries[ours] and seeds[others] == seeds[ours]
 
 
@@ -157,7 +108,7 @@ def test_tables_and_figure(tmp_path):
     runs[-1]["loss"] = None
     for run in runs:
         if run["program"] == "adam":
-            run["code"] = export.code("adam")
+            run["code"] = code_version.version(*export.CODE)
     write(tmp_path / "runs.jsonl", runs)
     times = [{"program": "adam", "ms_per_step": 500.0, **NETWORK}]
     write(tmp_path / "times.jsonl", times)

@@ -1,6 +1,5 @@
 """Data sets of the experiments."""
 
-import gzip
 import hashlib
 import pathlib
 import pickle
@@ -74,14 +73,6 @@ def test_changed_pickles_are_not_read(small_citation):
     path.write_bytes(b"cos\nsystem\n(Vtrue\ntR.")
     with pytest.raises(datasets.DamagedFile, match="differs from the publ"):
         datasets.citation("small", small_citation)
-
-
-def test_other_data_are_not_read(tmp_path):
-    (tmp_path / "adult").mkdir()
-    path = tmp_path / "adult" / "a1a.gz"
-    path.write_bytes(gzip.compress(b"+1 3:1\n"))
-    with pytest.raises(datasets.DamagedFile, match="differs from the publ"):
-        datasets.adult(tmp_path)
 
 
 def test_downloads(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -24,15 +23,6 @@ def column(x, v, largest=None):
 
 
 # Changes
-
-
-def test_scale_is_that_of_a_scaled_gradient():
-    problem = column([1.0, -1.0, 1.0], 0.1, largest=0.2)
-    changed, left = gaps.scaled(4)(problem)
-    expected = kq.Qubo.from_rows([[1.0, -1.0, 1.0]], [2.0])
-    np.testing.assert_allclose(changed.couplings, expected.couplings)
-    np.testing.assert_allclose(changed.fields, expected.fields)
-    assert left.all()
 
 
 def test_damping():
@@ -84,16 +74,10 @@ def test_thermal_anneal():
 # Tables
 
 
-def test_tables_are_made_from_the_numbers(tmp_path):
-    shutil.copytree(RESULTS, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "table.md").unlink()
-    gaps.write(tmp_path)
-    for name in ("RESULTS.md", "table.md"):
-        expected = (RESULTS / name).read_text()
-        assert (tmp_path / name).read_text() == expected
+def test_tables_are_made_from_the_numbers():
     study = json.loads((RESULTS / gaps.NUMBERS).read_text())
-    rows = {(row["width"], row["change"]) for row in study["rows"]}
-    assert rows == {(w, c) for w in gaps.WIDTHS for c in gaps.CHANGES}
+    written = (RESULTS / "RESULTS.md").read_text()
+    assert gaps.table(study) in written and gaps.comparison(study) in written
 
 
 def test_comparison(tmp_path):

@@ -49,12 +49,3 @@ def test_drawn_l():
     assert first.dtype == np.float32
     assert first[[0, 4, 8, 12]].tolist() == [-1, -1, 1, 1]
     assert mirrored[[0, 8]].tolist() == [1, -1]
-
-
-def test_same_image_same_bits():
-    noise = np.random.default_rng(0).integers(0, 256, (28, 28), "uint8")
-    other = stroke(slice(4, 24), slice(18, 21))
-    bits = half_planes.features(np.stack([noise, other, noise]))
-    np.testing.assert_array_equal(bits[0], bits[2])
-    assert (bits[0] != bits[1]).any()
-    assert set(np.unique(bits)) == {-1, 1}

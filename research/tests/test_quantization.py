@@ -12,10 +12,8 @@ from research import pages
 from research.quantization import groups
 from research.quantization import methods
 from research.quantization import page
-from research.quantization import shapes
 from research.quantization import study
 from research.quantization import tasks
-from research.quantization import text
 
 pytestmark = pytest.mark.once
 
@@ -124,37 +122,6 @@ def test_group_layer_has_the_best_scales(size):
             other = kernel.copy()
             other[part] *= factor
             assert (grouped.errors(other) > lowest).all()
-
-
-# Networks and data
-
-
-def test_networks_are_those_of_the_gpu():
-    train_on_gpu = pytest.importorskip("research.quantization.train_on_gpu")
-    import jax
-
-    random = np.random.default_rng(0)
-    tokens = random.integers(text.NUM_TOKENS, size=(2, shapes.CONTEXT))
-    image = random.normal(size=(2, 32, 32, 3)).astype("float32")
-    positions = np.broadcast_to(np.arange(shapes.CONTEXT), tokens.shape)
-    for model, layers, given, apply in (
-        (
-            tasks.cnn(),
-            train_on_gpu.new_images(jax.random.key(0)),
-            image,
-            lambda layers: train_on_gpu.apply_images(layers, image)[0],
-        ),
-        (
-            tasks.transformer(),
-            train_on_gpu.new_transformer(jax.random.key(0)),
-            [tokens, positions],
-            lambda layers: train_on_gpu.apply_transformer(layers, tokens),
-        ),
-    ):
-        for layer in model.layers:
-            if layer.weights:
-                layer.set_weights(layers[layer.name])
-        np.testing.assert_allclose(model(given), apply(layers), atol=1e-4)
 
 
 # Tables

@@ -7,7 +7,6 @@ import pytest
 from made_runs import make_run
 from scipy import stats
 
-from research.engine import figures as drawing
 from research.engine import records
 from research.engine import statistics
 from research.engine import tables
@@ -195,30 +194,3 @@ def test_diverged_runs_are_counted():
     runs = [*RUNS, make_run(4, math.nan, method="Adam")]
     rows = tables.rows_of([*runs, make_run(4, 0.8)], make_task(), OURS)
     assert {row.method: row.verdict for row in rows}["Adam"] == "not tested"
-
-
-def test_axes_hold_the_bands_and_not_epoch_0():
-    rng = np.random.default_rng(0)
-    runs = []
-    for method in (OURS, "Adam"):
-        for run in of_method(method, (0.8, 0.8, 0.8)):
-            values = [0.1, *(0.9 - 0.5 / np.arange(1, 40))]
-            values += 0.03 * rng.normal(size=40)
-            run["curves"] = {
-                "epoch": list(range(40)),
-                "test_accuracy": list(values),
-                "test_loss": list(1 - values),
-            }
-            runs.append(run)
-    for measure in (ACCURACY, LOSS):
-        task = make_task(curves=(measure,))
-        axes = drawing.figure_of(runs, task, OURS).axes[0]
-        left, right = axes.get_xlim()
-        assert 0 < left < 1 and right > 39
-        assert min(tick for tick in axes.get_xticks() if tick >= left) > 0
-        low, high = axes.get_ylim()
-        assert len(axes.collections) == 2
-        for band in axes.collections:
-            (path,) = band.get_paths()
-            assert low <= path.vertices[:, 1].min()
-            assert path.vertices[:, 1].max() <= high

@@ -5,8 +5,8 @@ a GPU. JAX compiles and times them on the GPU machine. `docs/guides/gpu.md`
 lists the commands and the results.
 
 - `export.py` writes the steps, with `lowering.py`. They need TensorFlow.
-- `runner.py` times them, with one process of `time_network.py` per network.
-  They need JAX and NumPy. `programs.py` compiles and executes programs.
+- `runner.py` times them. It needs JAX and NumPy. `programs.py` compiles and
+  executes programs.
 
 A folder of steps contains, for each network and optimizer, the program
 `NETWORK/OPTIMIZER.xz` and its arrays, `NETWORK/OPTIMIZER.npz`.

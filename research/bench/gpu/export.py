@@ -1,15 +1,11 @@
 """Writes training steps as programs of XLA, with initial states and batches.
 
-    python -m research.bench.gpu.export FOLDER [--only NAME ...] [--check]
+    python -m research.bench.gpu.export FOLDER
 
 The steps are those of Keras, `model.train_step`, compiled with XLA as on a GPU
 and with what `native` and `ridge` do on a GPU. The data is random.
-`--only` selects networks and optimizers. `--check` also takes the first step
-here and stores the signs of its updates, to which `runner.py` compares those of
-the other device.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -18,61 +14,41 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd.backends.graph import products
-from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps
 from research.bench import stored
 from research.bench.gpu import lowering
-from research.bench.harness import Options
+from research.bench.gpu import tables
 
 NETWORKS = fit_steps.GPU_NETWORKS
 # Backends of QP-SBGD by name, and Adam.
-OPTIMIZERS = {"adam": None, **fit_steps.SOLVERS}
+OPTIMIZERS = {
+    "adam": None,
+    **{name: fit_steps.SOLVERS[name] for name in tables.OPTIMIZERS},
+}
 BATCHES = 8
 
 
-def main(arguments=None):
-    """Exports the steps of the command line."""
-    names = [*NETWORKS, *OPTIMIZERS]
-    parser = argparse.ArgumentParser(
-        prog="python -m research.bench.gpu.export",
-        description="Write training steps as programs of XLA.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
-    )
-    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=(),
-        choices=names,
-        metavar="NAME",
-        help=f"networks and optimizers: {', '.join(names)} (default: all)",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="store the signs of the updates of the first step",
-    )
-    arguments = parser.parse_args(arguments)
+def main(folder):
+    """Exports the steps of all networks and optimizers."""
+    folder = pathlib.Path(folder)
     products.on_gpu = lambda: True
-    options = Options(only=tuple(arguments.only))
-    for network in options.wanted(NETWORKS):
-        for optimizer in options.wanted(OPTIMIZERS):
-            size = export(arguments.folder, network, optimizer, arguments.check)
+    for network in NETWORKS:
+        for optimizer in OPTIMIZERS:
+            size = export(folder, network, optimizer)
             print(f"{network}, {optimizer}: {size:,} bytes", flush=True)
             keras.backend.clear_session()
     # The runner stores it with the times.
-    (arguments.folder / "code.txt").write_text(stored.code("gpu"))
+    (folder / "code.txt").write_text(stored.code("gpu"))
 
 
-def export(folder, network, optimizer, check=False):
+def export(folder, network, optimizer):
     """Exports one step.
 
     Args:
         folder: `pathlib.Path`.
         network: String. Name of a network.
         optimizer: String. One of `OPTIMIZERS`.
-        check: Boolean. Whether to store the signs of the updates.
 
     Returns:
         The size of the program in bytes.
@@ -85,22 +61,12 @@ def export(folder, network, optimizer, check=False):
 
     batch = tf.constant(x[0]), tf.constant(y[0])
     program, graph = lowering.lower(train_step, *batch)
-    state = lowering.State(graph)
-    before = state.values()
-    arrays = {f"state{index}": value for index, value in enumerate(before)}
-    if check:
-        train_step(*batch)
-        after = state.values()
-        for variable in model.trainable_variables:
-            index = state.position(variable)
-            if before[index].ndim > 1:  # a kernel
-                signs = np.sign(after[index] - before[index]).astype("int8")
-                arrays[f"signs{index}"] = signs
+    values = lowering.State(graph).values()
+    arrays = {f"state{index}": value for index, value in enumerate(values)}
     path = folder / network / f"{optimizer}.xz"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(program)
-    arrays |= {"inputs": x, "targets": y}
-    np.savez_compressed(path.with_suffix(".npz"), **arrays)
+    np.savez_compressed(path.with_suffix(".npz"), **arrays, inputs=x, targets=y)
     return len(program)
 
 
@@ -117,4 +83,4 @@ def _compiled_model(name, optimizer):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])

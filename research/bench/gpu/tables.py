@@ -4,17 +4,8 @@ import json
 import pathlib
 import statistics
 
-from research.bench.gpu import runner
 from research.engine import tables
 
-# What is exported, see `research.fingerprint`.
-CODE = (
-    "research.bench.fit_steps.GPU_NETWORKS",
-    "research.bench.fit_steps.Training",
-    "research.bench.gpu.lowering",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.optimizers.QPSBGD",
-)
 # The order of the columns.
 NETWORKS = {
     "16-4-4-2": "16-4-4-2",
@@ -68,9 +59,8 @@ def _rounds(record):
 
 
 def _cell(optimizers, name, kind):
-    return _text(
-        runner.ratios(optimizers[name][kind], optimizers["adam"][kind])
-    )
+    mine, adam = (optimizers[key][kind]["rounds_us"] for key in (name, "adam"))
+    return _text([one / base for one, base in zip(mine, adam)])
 
 
 def _text(ratios):

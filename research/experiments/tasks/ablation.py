@@ -63,18 +63,13 @@ def tasks(options):
     graph = citation.binary_task(options, citation.CORA_BINARY, citation.CORA)
     real = (citation.REAL_RATE,)
     settings = (
-        (
-            pair,
-            variants(spread(0.003, 1.0, 4, above=1), more=SMALL_VARIANTS),
-            10,
-        ),
-        (deep, variants(spread(0.0005, 0.02, 4, below=1)), 10),
+        (pair, variants(spread(0.003, 1.0, 4, above=1), more=SMALL_VARIANTS)),
+        (deep, variants(spread(0.0005, 0.02, 4, below=1))),
         (
             graph,
             variants(
                 spread(0.001, 0.1, 4, below=1, above=2), real, is_wide=True
             ),
-            10,
         ),
     )
     return [
@@ -84,9 +79,9 @@ def tasks(options):
             variants=found,
             methods=(),
             grids={},
-            fresh_seeds=seeds,
+            fresh_seeds=10,
             tuning_seeds=2,
             paper={},
         )
-        for task, found, seeds in settings
+        for task, found in settings
     ]

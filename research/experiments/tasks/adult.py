@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from research import datasets
-from research.engine.methods import grids
 from research.engine.statistics import TEST_ACCURACY
 from research.engine.statistics import TEST_LOSS
 from research.engine.statistics import TRAIN_LOSS
@@ -15,8 +14,7 @@ from research.engine.task import random
 from research.engine.task import shuffled_batches
 from research.experiments.options import DEFAULT
 from research.experiments.options import Task
-from research.experiments.options import bop
-from research.experiments.options import spread
+from research.experiments.options import usual_grids
 from research.experiments.tasks import networks
 
 TWO_LAYERS = "adult-2layer"
@@ -123,42 +121,36 @@ def _task(options, name, **settings):
 
 
 def two_layer_tasks(options):
-    small = grids(
-        qp=spread(0.003, 3.0, 8),
-        sign=spread(0.003, 3.0, 8),
-        adam=spread(0.003, 3.0, 8),
-        sgd=spread(0.1, 100.0, 8),
-        prox=spread(0.3, 100.0, 4),
-        bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
-        steps=TRAININGS[TWO_LAYERS].steps,
-    )
     return [
         _task(
             options,
             TWO_LAYERS,
             title="Adult, 15-10-1",
-            grids=small,
+            grids=usual_grids(
+                (0.003, 3.0),
+                (0.1, 100.0),
+                (0.3, 100.0),
+                (1e-4, 1e-1),
+                TRAININGS[TWO_LAYERS].steps,
+            ),
             **LOSSES,
         )
     ]
 
 
 def ten_layer_tasks(options):
-    wide = grids(
-        qp=spread(0.0001, 0.02, 8),
-        sign=spread(0.0001, 0.02, 8),
-        adam=spread(0.0001, 0.02, 8),
-        sgd=spread(0.01, 10.0, 8),
-        prox=spread(1.0, 300.0, 4),
-        bop=bop((0.03, 0.1), 3e-5, 1e-2, 4),
-        steps=TRAININGS[TEN_LAYERS].steps,
-    )
     return [
         _task(
             options,
             TEN_LAYERS,
             title="Adult, ten layers",
-            grids=wide,
+            grids=usual_grids(
+                (0.0001, 0.02),
+                (0.01, 10.0),
+                (1.0, 300.0),
+                (3e-5, 1e-2),
+                TRAININGS[TEN_LAYERS].steps,
+            ),
             **LOSSES,
             methods=DEFAULT,
             tuning_seeds=5,
@@ -168,21 +160,18 @@ def ten_layer_tasks(options):
 
 
 def small_tasks(options):
-    small = grids(
-        qp=spread(0.003, 3.0, 8),
-        sign=spread(0.003, 3.0, 8),
-        adam=spread(0.003, 3.0, 8),
-        sgd=spread(0.1, 100.0, 8),
-        prox=spread(0.3, 100.0, 4),
-        bop=bop((0.03, 0.1), 1e-3, 1.0, 4),
-        steps=TRAININGS[SMALL].steps,
-    )
     return [
         _task(
             options,
             SMALL,
             title="Adult, 3-5-2",
-            grids=small,
+            grids=usual_grids(
+                (0.003, 3.0),
+                (0.1, 100.0),
+                (0.3, 100.0),
+                (1e-3, 1.0),
+                TRAININGS[SMALL].steps,
+            ),
             tuning_seeds=10,
             fresh_seeds=20,
         )

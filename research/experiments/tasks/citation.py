@@ -16,6 +16,7 @@ from research.experiments.options import WIDE
 from research.experiments.options import Task
 from research.experiments.options import bop
 from research.experiments.options import spread
+from research.experiments.options import usual_grids
 from research.experiments.tasks import networks
 from research.experiments.tasks.networks import node_batches
 from research.experiments.tasks.networks import sparse_tensor
@@ -205,14 +206,14 @@ def binary_task(options, name, graph, **settings):
     """
     steps = STEPS // (10 if options.quick else 1)
     found = {
-        "grids": grids(
-            qp=spread(0.0003, 0.3, 8, above=4),
-            sign=spread(0.0003, 0.3, 8, above=4),
-            adam=spread(0.0003, 0.3, 8, above=4),
-            sgd=spread(0.1, 100.0, 8, above=4),
-            prox=spread(0.3, 100.0, 4, below=2),
-            bop=bop((0.01, 0.1), 1e-6, 1e-3, 4, below=2),
-            steps=steps,
+        "grids": usual_grids(
+            (0.0003, 0.3),
+            (0.1, 100.0),
+            (0.3, 100.0),
+            (1e-6, 1e-3),
+            steps,
+            bop_rates=(0.01, 0.1),
+            more=4,
             real_rates=(REAL_RATE,),
             frozen_real_rates=spread(0.001, 0.3, 8, above=4),
         ),
@@ -249,18 +250,22 @@ def _steps(options, graph):
     return steps // (10 if options.quick else 1)
 
 
-def cora_tasks(options):
-    steps = _steps(options, CORA)
-    main = _task(
+def _main(options, graph, methods):
+    steps = _steps(options, graph)
+    return _task(
         options,
-        CORA,
-        CORA,
+        graph,
+        graph,
         steps,
         measures=MEASURES,
         grids=_grids(steps),
         tuning_seeds=2,
-        methods=(*WIDE, "gurobi"),
+        methods=methods,
     )
+
+
+def cora_tasks(options):
+    main = _main(options, CORA, (*WIDE, "gurobi"))
     if not options.paper:
         return [binary_task(options, CORA_BINARY, CORA), main]
     cells = [
@@ -272,7 +277,7 @@ def cora_tasks(options):
         options,
         ABLATION,
         CORA,
-        steps,
+        _steps(options, CORA),
         measures=(TEST_ACCURACY,),
         curves=(),
         kind="cells",
@@ -285,17 +290,7 @@ def cora_tasks(options):
 
 
 def pubmed_tasks(options):
-    steps = _steps(options, PUBMED)
-    main = _task(
-        options,
-        PUBMED,
-        PUBMED,
-        steps,
-        measures=MEASURES,
-        grids=_grids(steps),
-        tuning_seeds=2,
-        methods=WIDE,
-    )
+    main = _main(options, PUBMED, WIDE)
     if options.paper:
         return [main]
     return [binary_task(options, PUBMED_BINARY, PUBMED), main]

@@ -46,8 +46,7 @@ class DirectionTrainer(Trainer):
         super().__init__(*args)
         self._compare_steps = tf.function(self._compare)
 
-    def run(self, seed, configuration, stage, checkpoint=None):
-        del checkpoint
+    def run(self, seed, configuration, stage):
         self._reset(seed)
         splits = self.task.splits(self.source, seed, stage)
         splits = {"train": splits["train"]}

@@ -4,15 +4,13 @@ import numpy as np
 
 from keras_qpsbgd import layers
 from research import datasets
-from research.engine.methods import grids
 from research.engine.statistics import TRAIN_ACCURACY
 from research.engine.statistics import TRAIN_LOSS
 from research.engine.task import TUNING
 from research.engine.task import Split
 from research.engine.task import random
 from research.experiments.options import Task
-from research.experiments.options import bop
-from research.experiments.options import spread
+from research.experiments.options import usual_grids
 from research.experiments.tasks import networks
 from research.experiments.tasks.networks import node_batches
 from research.experiments.tasks.networks import sparse_tensor
@@ -67,14 +65,13 @@ def tasks(options):
             build=lambda source, weights: networks.graph_network(
                 6, 4, weights, options.output_scale, hidden=8
             ),
-            grids=grids(
-                qp=spread(0.001, 1.0, 8, above=2),
-                sign=spread(0.001, 1.0, 8, above=2),
-                adam=spread(0.001, 1.0, 8, above=2),
-                sgd=spread(0.1, 100.0, 8, above=2),
-                prox=spread(1.0, 300.0, 4, below=1),
-                bop=bop((0.03, 0.1), 1e-4, 1e-1, 4, below=1),
-                steps=steps,
+            grids=usual_grids(
+                (0.001, 1.0),
+                (0.1, 100.0),
+                (1.0, 300.0),
+                (1e-4, 1e-1),
+                steps,
+                more=2,
             ),
             reported=(TRAIN_ACCURACY, TRAIN_LOSS),
             tuning_seeds=20,

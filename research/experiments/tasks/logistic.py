@@ -3,7 +3,6 @@
 import numpy as np
 
 from research.engine.methods import grid
-from research.engine.methods import grids
 from research.engine.statistics import TEST_ACCURACY
 from research.engine.statistics import TEST_LOSS
 from research.engine.statistics import TRAIN_LOSS
@@ -12,8 +11,7 @@ from research.engine.task import Split
 from research.engine.task import random
 from research.engine.task import shuffled_batches
 from research.experiments.options import Task
-from research.experiments.options import bop
-from research.experiments.options import spread
+from research.experiments.options import usual_grids
 from research.experiments.tasks import networks
 
 NAME = "logistic"
@@ -47,14 +45,8 @@ def tasks(options):
     """Returns the tasks."""
     epochs = 1 if options.quick else EPOCHS
     steps = epochs * ROWS["train"] // BATCH
-    small = grids(
-        qp=spread(0.003, 30.0, 8),
-        sign=spread(0.003, 30.0, 8),
-        adam=spread(0.003, 30.0, 8),
-        sgd=spread(0.03, 30.0, 8),
-        prox=spread(0.1, 30.0, 4),
-        bop=bop((0.03, 0.1), 1e-6, 1e-1, 4),
-        steps=steps,
+    small = usual_grids(
+        (0.003, 30.0), (0.03, 30.0), (0.1, 30.0), (1e-6, 1e-1), steps
     )
     if options.paper:
         stated = {"native": 0.05, "signsgd": 0.01, "sgd": 5e-5}

@@ -9,13 +9,11 @@ import numpy as np
 from keras_qpsbgd import disk
 from research import datasets
 from research.engine.methods import METHODS
-from research.engine.methods import grids
 from research.engine.task import Split
 from research.engine.task import random
 from research.engine.task import shuffled_batches
 from research.experiments.options import Task
-from research.experiments.options import bop
-from research.experiments.options import spread
+from research.experiments.options import usual_grids
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks
 
@@ -109,14 +107,14 @@ def cached_features(images):
 
 def tasks(options):
     epochs = 2 if options.quick else EPOCHS
-    configurations = grids(
-        qp=spread(0.001, 1.0, 8, above=2),
-        sign=spread(0.001, 1.0, 8, above=2),
-        adam=spread(0.001, 1.0, 8, above=2),
-        sgd=spread(0.1, 100.0, 8, above=2),
-        prox=spread(0.1, 30.0, 4, below=1),
-        bop=bop((0.01, 0.1), 1e-4, 1e-1, 4, below=1),
-        steps=EPOCHS * SIZES["train"] // BATCH,
+    configurations = usual_grids(
+        (0.001, 1.0),
+        (0.1, 100.0),
+        (0.1, 30.0),
+        (1e-4, 1e-1),
+        EPOCHS * SIZES["train"] // BATCH,
+        bop_rates=(0.01, 0.1),
+        more=2,
     )
     return [
         Task(

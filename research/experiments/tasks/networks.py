@@ -18,43 +18,6 @@ from research.engine.task import random
 from research.engine.task import use_weights
 
 
-class SeededDropout(keras.layers.Layer):
-    """Dropout whose random state is a weight, so that it can be reset.
-
-    Keras's layers use a generator that is not part of `get_weights`, so runs
-    that share a compiled model would depend on each other.
-
-    Args:
-        rate: Float. Fraction of the entries that are set to zero in training.
-    """
-
-    def __init__(self, rate, **kwargs):
-        super().__init__(**kwargs)
-        self.rate = rate
-
-    def build(self, input_shape):
-        self.state = self.add_weight(
-            name="state",
-            shape=(2,),
-            dtype="int32",
-            initializer="zeros",
-            trainable=False,
-            **{_keras.AUTOCAST: False},
-        )
-        super().build(input_shape)
-
-    def call(self, inputs, training=None):
-        if not training:
-            return inputs
-        state = tf.convert_to_tensor(self.state)
-        uniform = tf.random.stateless_uniform(
-            tf.shape(inputs), state, alg="philox"
-        )
-        self.state.assign(state + tf.constant([0, 1]))
-        kept = tf.cast(uniform >= self.rate, inputs.dtype)
-        return inputs * kept / (1.0 - self.rate)
-
-
 def mlp(
     sizes, weights, output_scale="fan_in", batch_normalization=None, clip=None
 ):
@@ -121,7 +84,8 @@ def graph_network(
     if encoder is not None:
         wide, narrow = encoder
         features = keras.layers.Dense(wide, "tanh", name="encoder")(features)
-        features = SeededDropout(0.5)(features)
+        with _keras.random_states_as_variables():
+            features = keras.layers.Dropout(0.5)(features)
         features = keras.layers.Dense(narrow, "tanh")(features)
     settings = {"use_bias": False, "output_scale": output_scale}
     conv = layers.BinaryGraphConv(hidden, "hard_tanh", **settings)
