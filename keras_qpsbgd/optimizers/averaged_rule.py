@@ -59,7 +59,6 @@ class Averaged(Rule):
     """
 
     widest = 144
-    row_sums = statistics.SecondMoments
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -160,17 +159,6 @@ class Averaged(Rule):
         if mark in self.states:
             self.states[mark].assign(states)
 
-    def first_problems(self, gradient, moments):
-        """Returns the problems of a first update, for analysis.
-
-        Args:
-            gradient: Tensor of shape `(n, m)`.
-            moments: Tensor of shape `couplings_shape(n)`, from `row_sums`.
-        """
-        trace = tf.reduce_sum(tf.linalg.trace(moments))
-        covariance = tf.math.divide_no_nan(moments, trace)
-        return first_problems(gradient, covariance, self.kappa)
-
 
 class Averages(NamedTuple):
     r"""The averages of the gradient of one kernel, after an update.
@@ -232,24 +220,6 @@ def mean_square(tensor):
     """Returns the mean of the squares of the entries."""
     # TensorFlow has a fast kernel for `l2_loss`.
     return tf.nn.l2_loss(tensor) * (2.0 / tensor.shape.num_elements())
-
-
-def first_problems(gradient, covariance, kappa):
-    """Returns the problems of a first update, without earlier averages.
-
-    Args:
-        gradient: G, tensor of shape `(n, m)`. Columns without a gradient are
-            held.
-        covariance: C, tensor of shape `(blocks, width, width)`.
-        kappa: Scalar.
-
-    Returns:
-        List of `ops.Problem`, one for each block.
-    """
-    zeros = tf.zeros_like(gradient), tf.zeros((SCALARS,))
-    found = averages(gradient, *zeros, beta=0.0)
-    found = gradient, gradient, *scales(found, covariance, kappa)
-    return scaled(covariance, *found)
 
 
 def scales(averages, covariance, kappa):

@@ -28,7 +28,6 @@ class Paper(Rule):
     """The rule of the paper. Its averages are the gradient itself."""
 
     widest = 8192
-    row_sums = statistics.BatchCouplings
 
     def __init__(self, kappa, momentum, covariance_decay, **kwargs):
         # Without couplings, it would not be the rule of the paper.
@@ -88,10 +87,6 @@ class Paper(Rule):
 
     def store_states(self, mark, states):
         """Stores nothing."""
-
-    def first_problems(self, gradient, couplings):
-        """Returns the problems of an update. See `Averaged`."""
-        return problems(gradient, couplings)
 
 
 def problems(gradient, couplings):

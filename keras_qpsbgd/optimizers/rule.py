@@ -33,8 +33,6 @@ class Rule:
     Attributes:
         widest: Integer. Layers with more inputs than this have several blocks
             of couplings.
-        row_sums: Class of the `statistics.Observer` that sums the rows of given
-            data.
         couplings: Dictionary that maps each `BinaryKernel` to the variable of
             its couplings. The layers update it in training passes.
         observers: Dictionary that maps each `BinaryKernel` to its observer.
@@ -63,11 +61,6 @@ class Rule:
             "covariance_decay": self.covariance_decay,
         }
 
-    def couplings_shape(self, num_variables):
-        """Returns `(blocks, width, width)` for a layer with these inputs."""
-        count, width = blocks.block_shape(num_variables, self.widest)
-        return count, width, width
-
     def problem_sizes(self, num_variables, num_columns):
         """Returns the numbers of inputs and outputs of the QUBOs of a layer."""
         if not self.uses_couplings:
@@ -76,8 +69,9 @@ class Rule:
 
     def add_couplings(self, mark, add_array, index, aggregation):
         """Creates the variable of the couplings of a kernel."""
+        count, width = blocks.block_shape(mark.num_variables, self.widest)
         self.couplings[mark] = add_array(
-            self.couplings_shape(mark.num_variables),
+            (count, width, width),
             "float32",
             f"couplings_{index}",
             aggregation=aggregation,

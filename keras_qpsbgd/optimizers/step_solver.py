@@ -13,6 +13,8 @@ A recorder is any object with three methods.
 `HostCall` records the solvers on the host, which return more than states.
 """
 
+import logging
+import math
 import weakref
 
 import tensorflow as tf
@@ -24,8 +26,9 @@ from keras_qpsbgd.backends.host.host_call import HostCall
 from keras_qpsbgd.backends.host.host_call import pack_problems
 from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.backends.progress import HostProgress
-from keras_qpsbgd.optimizers.estimate import log_start
 from keras_qpsbgd.qubo import blocks
+
+_logger = logging.getLogger("keras_qpsbgd")
 
 
 class StepSolver:
@@ -93,7 +96,7 @@ class StepSolver:
         self.backend.check_layers(sizes)
         if self.fallback is not None:
             self.fallback.check_layers(sizes)
-        log_start(self.backend, sizes)
+        _log_start(self.backend, sizes)
         self._is_checked = True
 
     def solve(self, names, layers, seeds, step, recorder):
@@ -176,6 +179,38 @@ class StepSolver:
                 ("failed", layer, type(error)),
                 f"A solve failed. {policy} {message}",
             )
+
+
+def _log_start(backend, sizes):
+    """Logs what to expect from the first update, before it starts.
+
+    Args:
+        backend: A `Backend`.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+    """
+    if isinstance(backend, backends.GraphBackend):
+        _logger.info(
+            "The search of `%s` is compiled in the first training step, once "
+            "for each layer shape. This can take several seconds.",
+            backend.name,
+        )
+        return
+    cost = backend.step_cost(sizes)
+    if not cost.calls:
+        return
+    left = None if backend.budget is None else backend.budget.remaining()
+    lasts = ""
+    if left is not None and cost.seconds > 0:
+        updates = math.floor(left / cost.seconds + 1e-9)
+        lasts = f" The budget of {left:.4g} s lasts for {updates:,} updates."
+    _logger.info(
+        "An update takes %d QPU call%s and about %.1f ms of QPU time.%s %s",
+        cost.calls,
+        "" if cost.calls == 1 else "s",
+        1e3 * cost.seconds,
+        lasts,
+        cost.note,
+    )
 
 
 def update_seeds(first, step, count):

@@ -28,16 +28,12 @@ class JacobianConv(layers.BinaryConv2D):
     rows = layers.BinaryLayer.rows
 
 
-class Calls(statistics.BatchCouplings):
-    """Couplings of the paper. Also keeps the calls of the layer."""
+class KeepsGradients(statistics.BatchCouplings):
+    """Couplings of the paper. Also keeps the gradients of the rows."""
 
-    def __init__(self, variable):
-        super().__init__(variable)
-        self.calls = []
-
-    def gradient(self, call):
-        self.calls.append(call)
-        return super().gradient(call)
+    def gradient(self, rows, row_gradients, kept):
+        self.row_gradients = row_gradients
+        return super().gradient(rows, row_gradients, kept)
 
 
 def observe(layer, kind):
@@ -49,9 +45,9 @@ def observe(layer, kind):
 
 
 def observed(layer, x):
-    """Returns the problem of the paper and the call of a backward pass."""
+    """Returns the problem of the paper, and the gradients of its rows."""
     layer.build(x.shape)
-    observer, couplings = observe(layer, Calls)
+    observer, couplings = observe(layer, KeepsGradients)
     rng = np.random.default_rng(0)
     with tf.GradientTape() as tape:
         y = keras.activations.get("hard_tanh")(layer(x))
@@ -65,8 +61,7 @@ def observed(layer, x):
     mark = statistics.mark_of(layer.kernel)
     gradient = tf.reshape(gradient, (mark.num_variables, mark.num_columns))
     (problem,) = paper_rule.problems(gradient, tf.convert_to_tensor(couplings))
-    (call,) = observer.calls
-    return problem, call
+    return problem, observer.row_gradients
 
 
 def second_moments(layer, x):
@@ -103,10 +98,10 @@ def test_dense_rows_match_the_jacobian(shape):
     for kind in (layers.BinaryDense, JacobianDense):
         keras.utils.set_random_seed(0)
         layer = kind(3)
-        problem, call = observed(layer, x)
+        problem, row_gradients = observed(layer, x)
         found[kind] = problem, second_moments(layer, x)
         if kind is layers.BinaryDense:
-            gradients = call.row_gradients.numpy()
+            gradients = row_gradients.numpy()
             kept = (gradients != 0).any(axis=1)
             # Units are saturated, so some entries of V are zero.
             assert (gradients[kept] == 0).any()

@@ -125,7 +125,7 @@ def test_inputs_that_are_not_normalized():
     rng = np.random.default_rng(0)
     rows = tf.constant(1e4 * rng.normal(size=(64, 10)), tf.float32)
     v = tf.constant(rng.normal(size=(64, 40)), tf.float32)
-    z, v = statistics.normalized(statistics.LayerCall(rows, v))
+    z, v = statistics.normalized(rows, v)
     gradient = tf.matmul(z, v, transpose_a=True)
     moments = blocks.second_moments(z, (1, 10, 10))
     (problem,) = paper_rule.problems(gradient, moments)
