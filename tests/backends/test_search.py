@@ -160,18 +160,6 @@ def test_solve_ends_in_a_local_optimum(preset, penalty):
         assert (after >= before - 1e-14 * couplings.max() - 1e-12).all()
 
 
-def test_optima_that_gurobi_proves():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(200, 24)) @ rng.normal(size=(24, 24))
-    qubo = kq.Qubo.from_rows(rows, 0.1 * rng.normal(size=(200, 5)))
-    gurobi = kq.backends.get({"name": "gurobi", "work_limit": None})
-    best = gurobi.solve(qubo)
-    assert best.info["proven_optimal"].all()
-    found = kq.backends.get({"name": "native", "preset": "once"}).solve(qubo)
-    excess = found.energies / best.energies - 1
-    assert (excess < 0.005).all() and (excess < 1e-9).sum() >= 4
-
-
 def test_search_ends_if_a_problem_is_not_finite():
     problem, _ = layer(CELLS[1])
     fields = tf.fill(SHAPE, np.nan)

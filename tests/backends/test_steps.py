@@ -173,15 +173,6 @@ def test_a_step(backend):
         np.testing.assert_array_equal(apart, together[i])
 
 
-@pytest.mark.slow
-def test_compiled_equals_uncompiled():
-    layers = layers_for("native")
-    expected = solve(get("native"), layers)
-    uncompiled = get("native")
-    uncompiled.compiled = False
-    tools.assert_equal(solve(uncompiled, layers), expected)
-
-
 @slow_unless(["native", "ridge", "simulated_annealing", "dwave"])
 def test_blocks_are_separate_problems(backend):
     """Another block does not change the states of a block."""
