@@ -54,8 +54,6 @@ class Averaged(Rule):
     Attributes:
         momenta: Dictionary that maps each `BinaryKernel` to M.
         scalars: Dictionary that maps each `BinaryKernel` to `Averages.scalars`.
-        states: Dictionary that maps each `BinaryKernel` to the states of its
-            last update. Empty if the solver does not start from them.
     """
 
     widest = 144
@@ -64,7 +62,6 @@ class Averaged(Rule):
         super().__init__(*args, **kwargs)
         self.momenta = {}
         self.scalars = {}
-        self.states = {}
 
     def build(self, marks, add_array, add_slot):
         """Creates the variables.
@@ -147,17 +144,9 @@ class Averaged(Rule):
         self.momenta[mark].assign(found.momentum)
         self.scalars[mark].assign(found.scalars)
 
-    def drop(self, accumulated):
-        """Keeps the averages of a skipped update, which are still valid."""
-
     def step_size(self, mark):
         """Returns the distance of a step, in units of the learning rate."""
         return tf.convert_to_tensor(self.scalars[mark])[-1]
-
-    def store_states(self, mark, states):
-        """Stores the states that a kernel has moved against."""
-        if mark in self.states:
-            self.states[mark].assign(states)
 
 
 class Averages(NamedTuple):

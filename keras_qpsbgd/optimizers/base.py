@@ -35,18 +35,10 @@ class BinaryOptimizer(_keras.Optimizer):
       by in training.
 
     Args:
-        learning_rate: A float, a
-            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
-            callable that takes no arguments and returns the value to use. The
-            learning rate of the binary kernels.
-        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
-            name, the configuration or an instance of a Keras optimizer. An
-            instance is copied, so you can pass it to several optimizers. The
-            copy is `optimizer.real_optimizer`.
+        learning_rate: The learning rate of the binary kernels, see `QPSBGD`.
+        real_optimizer: See `QPSBGD`.
         name: String (optional). The name of the optimizer. Defaults to `None`.
-        **kwargs: Arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            the arguments for gradient clipping are passed on to
-            `real_optimizer`.
+        **kwargs: See `QPSBGD`.
     """
 
     training_weights = "binary"

@@ -70,11 +70,7 @@ class Paper(Rule):
         self.observers[mark].clear()
 
     def drop(self, accumulated):
-        """Drops the rows since the last update.
-
-        Args:
-            accumulated: The variables of a gradient accumulation.
-        """
+        """Drops the rows since the last update."""
         for observer in self.observers.values():
             observer.clear()
         for gradient in accumulated:
@@ -84,9 +80,6 @@ class Paper(Rule):
         """Returns the distance of a step, in units of the learning rate."""
         del mark
         return 1.0
-
-    def store_states(self, mark, states):
-        """Stores nothing."""
 
 
 def problems(gradient, couplings):

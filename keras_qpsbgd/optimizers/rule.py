@@ -36,6 +36,8 @@ class Rule:
         couplings: Dictionary that maps each `BinaryKernel` to the variable of
             its couplings. The layers update it in training passes.
         observers: Dictionary that maps each `BinaryKernel` to its observer.
+        states: Dictionary that maps each `BinaryKernel` to the states of its
+            last update. Empty if the solver does not start from them.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Rule:
         self.is_warm = is_warm
         self.couplings = {}
         self.observers = {}
+        self.states = {}
 
     def get_config(self):
         """Returns the arguments that are saved with the model."""
@@ -86,6 +89,18 @@ class Rule:
     def missed(self, marks):
         """Returns the names of the layers that computed no statistics."""
         return [m.name for m in marks if m in self.observers and m.missed]
+
+    def store_states(self, mark, states):
+        """Stores the states that a kernel has moved against."""
+        if mark in self.states:
+            self.states[mark].assign(states)
+
+    def drop(self, accumulated):
+        """Drops what is no longer valid after a skipped update.
+
+        Args:
+            accumulated: The variables of a gradient accumulation.
+        """
 
 
 def block_problems(couplings, fields, informative, start=None):

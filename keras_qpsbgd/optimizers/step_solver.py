@@ -96,7 +96,7 @@ class StepSolver:
         self.backend.check_layers(sizes)
         if self.fallback is not None:
             self.fallback.check_layers(sizes)
-        _log_start(self.backend, sizes)
+        _log_cost(self.backend, sizes)
         self._is_checked = True
 
     def solve(self, names, layers, seeds, step, recorder):
@@ -181,20 +181,13 @@ class StepSolver:
             )
 
 
-def _log_start(backend, sizes):
-    """Logs what to expect from the first update, before it starts.
+def _log_cost(backend, sizes):
+    """Logs the QPU time of an update, before the first one.
 
     Args:
         backend: A `Backend`.
-        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per QUBO.
     """
-    if isinstance(backend, backends.GraphBackend):
-        _logger.info(
-            "The search of `%s` is compiled in the first training step, once "
-            "for each layer shape. This can take several seconds.",
-            backend.name,
-        )
-        return
     cost = backend.step_cost(sizes)
     if not cost.calls:
         return

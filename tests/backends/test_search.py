@@ -6,6 +6,7 @@ Energies are compared in units of E_rand, the mean energy of a random state.
 import numpy as np
 import pytest
 import tensorflow as tf
+import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -15,19 +16,16 @@ from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph import search
 from keras_qpsbgd.qubo import ops
-from research.bench import instances
 
 pytestmark = pytest.mark.once
 
 SEED = tf.constant([3, 5])
-CELLS = (
-    *(
-        instances.Cell(batch, kind, sigma)
-        for kind in instances.KINDS
-        for batch, sigma in ((6, 0.1), (30, 1.0))
-    ),
-    instances.Cell(30, "htanh", 0.1, planted=True),
-)
+# Kind and number of rows, and size of the gradients.
+CELLS = [
+    (kind, batch, sigma)
+    for kind in ("pm1", "normal", "sparse")
+    for batch, sigma in ((6, 0.1), (30, 1.0))
+]
 SHAPE = (34, 6)
 # Tolerance for float32 sums, as a fraction of E_rand.
 ROUNDING = 1e-5
@@ -38,21 +36,24 @@ def layer(cell, shape=SHAPE, seed=0):
 
     Also returns the same problem as a `Qubo`.
     """
-    instance = instances.Instance.of_cell(cell, *shape, seed)
+    kind, batch, sigma = cell
+    rows, v = tools.rows_and_gradients(seed, batch, *shape, kind)
+    whole = kq.Qubo.from_rows(rows, sigma * v)
     active = np.ones(shape[0], "float32")
     active[2] = 0.0
     moving = np.ones(shape[1], "float32")
     moving[1] = 0.0
-    couplings = instance.problem.couplings * np.outer(active, active)
-    fields = instance.problem.fields * np.outer(active, moving)
+    couplings = np.float32(whole.couplings * np.outer(active, active))
+    fields = np.float32(whole.fields * np.outer(active, moving))
     informative = ops.has_information(
         fields, ops.has_gradient(fields), ops.squared_forces(couplings) > 0
     )
-    problem = ops.Problem(couplings, fields, informative=informative)
-    qubo = kq.Qubo(
-        np.float64(couplings), np.float64(fields), instance.qubo.offset
+    problem = ops.Problem(
+        tf.constant(couplings), tf.constant(fields), informative=informative
     )
-    return problem, qubo
+    return problem, kq.Qubo(
+        np.float64(couplings), np.float64(fields), whole.offset
+    )
 
 
 def energies(qubo, states):

@@ -413,49 +413,6 @@ def test_rule_of_the_paper():
 # Models
 
 
-class Cell(keras.layers.Layer):
-    """A recurrent cell with two binary kernels."""
-
-    def __init__(self, units, **arguments):
-        super().__init__(**arguments)
-        self.state_size = self.units = units
-        self.inner = kq.layers.BinaryDense(units)
-        self.recurrent = kq.layers.BinaryDense(units)
-
-    def build(self, shape):
-        self.inner.build(shape)
-        self.recurrent.build((None, self.units))
-        self.built = True
-
-    def call(self, inputs, states, training=None):
-        total = self.inner(inputs, training=training)
-        total += self.recurrent(states[0], training=training)
-        state = tf.tanh(total)
-        return state, [state]
-
-
-def test_recurrent_layers():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(32, 5, 4)).astype("float32")
-    y = rng.integers(3, size=32)
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [
-            keras.layers.InputLayer((5, 4)),
-            keras.layers.RNN(Cell(6)),
-            kq.layers.BinaryDense(3),
-        ]
-    )
-    opt = averaged("ridge")
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(opt, loss)
-    history = model.fit(x, y, epochs=8, batch_size=8, verbose=0)
-    losses = history.history["loss"]
-    assert losses[-1] < losses[0]
-    for couplings in opt.update_rule.couplings.values():
-        assert float(tf.linalg.trace(couplings)[0]) > 0
-
-
 class Traced(keras.Model):
     """A model whose `call` is a `tf.function`."""
 

@@ -1,6 +1,5 @@
 """Progress of slow solvers, and the log message about compilation."""
 
-import logging
 import math
 
 import numpy as np
@@ -145,17 +144,3 @@ def test_blocks_and_samplers_report_columns():
     expected = "layer a, sweep 1 of 4, block 2 of 2, 3 of 3 columns"
     assert any(line.endswith(expected) for line in lines)
     progress.add_column()  # no effect outside of a step
-
-
-@pytest.mark.slow
-def test_compiling_is_logged_once(caplog):
-    x, y = tools.data()
-    logger = logging.getLogger("keras_qpsbgd")
-    logger.disabled = False  # Dask disables loggers
-    with caplog.at_level(logging.INFO, "keras_qpsbgd"):
-        model = tools.small_model()
-        model.compile(tools.optimizer(), tools.loss())
-        for _ in range(2):
-            model.fit(x[:6], y[:6], verbose=0)
-    found = [r for r in caplog.records if "compiled" in r.message]
-    assert len(found) == 1 and found[0].levelno == logging.INFO
