@@ -46,9 +46,7 @@ def test_graph_formulas_agree_with_numpy():
     v[2] = 0.0
     assert rows[2].any() and not rows.any(axis=1).all()
     qubo = kq.Qubo.from_rows(rows, v)
-    z, v = statistics.normalized(
-        statistics.LayerCall(tf.constant(rows), tf.constant(v))
-    )
+    z, v = statistics.normalized(tf.constant(rows), tf.constant(v))
     (problem,) = paper_rule.problems(
         tf.matmul(z, v, transpose_a=True),
         blocks.second_moments(z, (1, 6, 6)),

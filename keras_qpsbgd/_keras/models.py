@@ -63,25 +63,20 @@ def layer_chain(model):
     if isinstance(model, keras.Sequential):
         layers = model.layers
         return [v for v in layers if not isinstance(v, keras.layers.InputLayer)]
-    # Keras has no public list of the calls of a functional model.
-    names = ("operation", "input_tensors", "output_tensors")
-    if not KERAS_3:
-        names = ("layer", "keras_inputs", "outputs")
-    chain, last = [], None
-    for _, nodes in sorted(model._nodes_by_depth.items(), reverse=True):
-        if len(nodes) != 1:
+    chain, last = [], model.inputs
+    for layer, args, kwargs, outputs in graph_calls(model):
+        values = tf.nest.flatten((args, kwargs))
+        inputs = [v for v in values if hasattr(v, "_keras_history")]
+        if not _is_one_tensor(inputs, last):
             return None
-        layer, inputs, outputs = (getattr(nodes[0], name) for name in names)
-        inputs, outputs = tf.nest.flatten(inputs), tf.nest.flatten(outputs)
-        if not isinstance(layer, keras.layers.InputLayer):
-            if len(inputs) != 1 or inputs[0] is not last:
-                return None
-            chain.append(layer)
-        if len(outputs) != 1:
-            return None
-        (last,) = outputs
-    ends = tf.nest.flatten(model.outputs)
-    return chain if len(ends) == 1 and ends[0] is last else None
+        chain.append(layer)
+        last = outputs
+    return chain if _is_one_tensor(model.outputs, last) else None
+
+
+def _is_one_tensor(left, right):
+    """Returns whether two lists contain the same tensor and nothing else."""
+    return len(left) == len(right) == 1 and left[0] is right[0]
 
 
 @functools.cache

@@ -9,14 +9,6 @@ from tensorflow import keras
 from keras_qpsbgd._keras.versions import KERAS_3
 
 
-class Untracked(dict):
-    """A dictionary that TensorFlow leaves out of checkpoints.
-
-    TensorFlow saves every plain dictionary of a legacy Keras optimizer, and
-    requires string keys.
-    """
-
-
 class Optimizer(keras.optimizers.Optimizer):
     """A Keras optimizer with the Keras 3 signature in both versions.
 
@@ -228,19 +220,3 @@ def copy_optimizer(optimizer):
         if name.startswith("_exclude_from_weight_decay"):
             setattr(copied, name, getattr(optimizer, name))
     return copied
-
-
-def scale_loss(optimizer, loss):
-    """Multiplies a loss by the loss scale of an optimizer, if it has one."""
-    name = "scale_loss" if KERAS_3 else "get_scaled_loss"
-    scale = getattr(optimizer, name, None)
-    return loss if scale is None else scale(loss)
-
-
-def constant_rate(optimizer):
-    """Returns the learning rate as a float, or `None` if it is a schedule."""
-    rate = optimizer._learning_rate
-    if callable(rate):
-        return None
-    with tf.init_scope():
-        return float(tf.convert_to_tensor(rate))

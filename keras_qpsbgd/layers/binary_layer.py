@@ -291,32 +291,31 @@ class BinaryLayer(AdaptedLayer):
             observer,
             kernel,
             self._multiply(inputs, weights),
-            lambda upstream: self._layer_call(inputs, weights, upstream),
+            lambda upstream: self._backward_rows(inputs, weights, upstream),
         )
 
     def _scaled(self, product):
-        # The initializer already gives a real kernel the right scale.
-        if self.output_scale == "fan_in" and not self._is_real:
-            factor = 1.0 / math.sqrt(self._fan_in())
-        elif self.output_scale == "channel":
-            factor = tf.convert_to_tensor(self.scale)
-            if self._is_real:
-                factor *= math.sqrt(self._fan_in())
+        factor = self._output_factor()
+        if self.output_scale == "channel":
             shape = self._outputs
             if self._is_channels_first():
                 shape += (1,) * (len(product.shape) - 2)
             factor = tf.reshape(factor, shape)
-        else:
+        elif factor == 1.0:
             return product
         return product * tf.cast(factor, product.dtype)
 
     def _output_factor(self):
         """Returns the factor of the product, a scalar or one per output."""
-        if self.output_scale == "fan_in":
-            return 1.0 / math.sqrt(self._fan_in())
         if self.output_scale == "channel":
-            return tf.cast(tf.convert_to_tensor(self.scale), tf.float32)
-        return 1.0
+            factor = tf.convert_to_tensor(self.scale)
+            if self._is_real:
+                factor *= math.sqrt(self._fan_in())
+            return factor
+        # The initializer already gives a real kernel the right scale.
+        if self.output_scale is None or self._is_real:
+            return 1.0
+        return 1.0 / math.sqrt(self._fan_in())
 
     def _finished(self, outputs):
         """Adds the bias and applies the activation."""
@@ -362,12 +361,10 @@ class BinaryLayer(AdaptedLayer):
         """
         return rows.evenly_spaced(self.rows(inputs), count)
 
-    def _layer_call(self, inputs, weights, upstream):
+    def _backward_rows(self, inputs, weights, upstream):
         if self._has_rows():
-            return statistics.LayerCall(
-                self.rows(inputs), self.row_gradients(upstream)
-            )
-        return statistics.LayerCall(
+            return self.rows(inputs), self.row_gradients(upstream), None
+        return (
             rows.jacobian_rows(self._multiply, inputs, weights),
             tf.reshape(upstream, (-1, 1)),
             rows.jacobian_kept(upstream),

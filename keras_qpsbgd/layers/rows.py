@@ -90,7 +90,7 @@ def jacobian_rows(multiply, inputs, weights):
 
 
 def jacobian_kept(upstream):
-    """Returns which rows are part of a problem. See `statistics.LayerCall`.
+    """Returns which rows are part of a problem. See `statistics.normalized`.
 
     As in layers that define `rows`, a row is kept if any entry along the last
     axis has a gradient, even if its own gradient is zero.

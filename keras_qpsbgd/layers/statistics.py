@@ -11,12 +11,11 @@ pass, if an optimizer asked for them:
    the layer computes nothing extra.
 3. In a training pass, the layer passes its rows to the observer.
 
-There is one observer for each rule of `QPSBGD`, and one for analysis:
+There is one observer for each rule of `QPSBGD`:
 
 - `MovingCovariance`: \(C \leftarrow d C + (1 - d) X^T X / \mathrm{tr} X^T X\)
 - `BatchCouplings`: \(Q \leftarrow Q + \sum_b z_b z_b^T\) with
   \(z_b = x_b / \lVert x_b \rVert^2\)
-- `SecondMoments`: \(S \leftarrow S + X^T X\)
 
 Layers with many inputs have several blocks of couplings (see `qubo.blocks`).
 """
@@ -24,7 +23,6 @@ Layers with many inputs have several blocks of couplings (see `qubo.blocks`).
 import contextlib
 import math
 import weakref
-from typing import NamedTuple
 from typing import Optional
 
 import tensorflow as tf
@@ -134,11 +132,14 @@ class Observer:
         """
         raise NotImplementedError
 
-    def gradient(self, call):
+    def gradient(self, rows, row_gradients, kept):
         """Adds the rows of a backward pass, and returns a gradient `(n, m)`.
 
         Args:
-            call: `LayerCall`.
+            rows: Tensor of shape `(B, n)`.
+            row_gradients: Tensor of shape `(B, m)`. The gradient V of the loss
+                with respect to the product.
+            kept: See `normalized`.
         """
         raise NotImplementedError
 
@@ -176,13 +177,21 @@ class MovingCovariance(Observer):
         self._variable.assign(decay * average + products)
 
 
-class _Sum(Observer):
-    """Base class of observers that sum up until they are cleared.
+class BatchCouplings(Observer):
+    r"""Couplings of the paper, from all backward passes since the last update.
+
+    $$Q = \sum_b z_b z_b^T , \qquad z_b = x_b / \lVert x_b \rVert^2$$
+
+    The sum contains only rows with a gradient. The backward pass of the layer
+    returns \(Z^T V\) as the gradient of the kernel, where \(V\) is the gradient
+    of the loss with respect to the product.
 
     Args:
         total: Variable of shape `(blocks, width, width)`. With several
             replicas, it must sum what they assign.
     """
+
+    changes_gradient = True
 
     def __init__(self, total):
         self.total = total
@@ -191,30 +200,8 @@ class _Sum(Observer):
         """Starts the next sum."""
         self.total.assign(tf.zeros(self.total.shape))
 
-
-class SecondMoments(_Sum):
-    r"""Sum of the second moments \(X^T X\) of all rows, for analysis."""
-
-    def add(self, rows):
-        rows = tf.stop_gradient(tf.cast(rows, tf.float32))
-        moments = blocks.second_moments(rows, self.total.shape)
-        self.total.assign_add(moments)
-
-
-class BatchCouplings(_Sum):
-    r"""Couplings of the paper, from all backward passes since the last update.
-
-    $$Q = \sum_b z_b z_b^T , \qquad z_b = x_b / \lVert x_b \rVert^2$$
-
-    The sum contains only rows with a gradient. The backward pass of the layer
-    returns \(Z^T V\) as the gradient of the kernel, where \(V\) is the gradient
-    of the loss with respect to the product.
-    """
-
-    changes_gradient = True
-
-    def gradient(self, call):
-        z, v = normalized(call)
+    def gradient(self, rows, row_gradients, kept):
+        z, v = normalized(rows, row_gradients, kept)
         products = blocks.second_moments(z, self.total.shape)
         # Loss scaling skips an update whose gradient overflows, without
         # telling this optimizer.
@@ -224,24 +211,7 @@ class BatchCouplings(_Sum):
             return tf.matmul(z, v, transpose_a=True)
 
 
-class LayerCall(NamedTuple):
-    """Rows and row gradients of one call of a layer, from a backward pass.
-
-    Attributes:
-        rows: Tensor of shape (B, n).
-        row_gradients: Tensor of shape (B, m).
-        kept: Boolean tensor of shape (B, 1) (optional). The rows that are part
-            of the problem. Defaults to the rows with a gradient in any column.
-            The others, for example masked samples or nodes outside the batch,
-            carry no information about the update.
-    """
-
-    rows: tf.Tensor
-    row_gradients: tf.Tensor
-    kept: Optional[tf.Tensor] = None
-
-
-def normalized(call):
+def normalized(rows, row_gradients, kept=None):
     r"""Returns the rows \(z_b = x_b / \lVert x_b \rVert^2\) and \(V\).
 
     Rows that are not kept and all-zero rows are zero, so they do not contribute
@@ -249,37 +219,41 @@ def normalized(call):
     would silently drop them.
 
     Args:
-        call: `LayerCall`.
+        rows: Tensor of shape (B, n).
+        row_gradients: Tensor of shape (B, m).
+        kept: Boolean tensor of shape (B, 1) (optional). The rows that are part
+            of the problem. Defaults to the rows with a gradient in any column.
+            The others, for example masked samples or nodes outside the batch,
+            carry no information about the update.
 
     Returns:
         Tuple of float32 tensors of shape (B, n) and (B, m).
     """
-    rows = tf.cast(call.rows, tf.float32)
-    kept = call.kept
+    rows = tf.cast(rows, tf.float32)
     if kept is None:
-        kept = tf.reduce_any(call.row_gradients != 0, axis=-1, keepdims=True)
+        kept = tf.reduce_any(row_gradients != 0, axis=-1, keepdims=True)
     squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     weights = tf.math.divide_no_nan(tf.cast(kept, tf.float32), squares)
     weights = tf.where(tf.math.is_inf(squares), math.nan, weights)
-    return rows * weights, tf.cast(call.row_gradients, tf.float32)
+    return rows * weights, tf.cast(row_gradients, tf.float32)
 
 
-def observed(observer, kernel, product, make_call):
+def observed(observer, kernel, product, rows_of):
     """Returns a product with the kernel's gradient from an observer.
 
     Args:
         observer: `Observer` that changes the gradient.
         kernel: Tensor. The value of the kernel.
         product: Tensor, which does not depend on `kernel` otherwise.
-        make_call: Function of the gradient V of the product. Returns the
-            `LayerCall`.
+        rows_of: Function of the gradient of the product. Returns the arguments
+            of `Observer.gradient`.
     """
 
     @tf.custom_gradient
     def identity(kernel, product):
         @tf.autograph.experimental.do_not_convert
         def backward(upstream):
-            found = observer.gradient(make_call(upstream))
+            found = observer.gradient(*rows_of(upstream))
             found = tf.cast(tf.reshape(found, kernel.shape), kernel.dtype)
             return found, upstream
 

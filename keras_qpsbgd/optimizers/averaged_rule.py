@@ -54,18 +54,14 @@ class Averaged(Rule):
     Attributes:
         momenta: Dictionary that maps each `BinaryKernel` to M.
         scalars: Dictionary that maps each `BinaryKernel` to `Averages.scalars`.
-        states: Dictionary that maps each `BinaryKernel` to the states of its
-            last update. Empty if the solver does not start from them.
     """
 
     widest = 144
-    row_sums = statistics.SecondMoments
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.momenta = {}
         self.scalars = {}
-        self.states = {}
 
     def build(self, marks, add_array, add_slot):
         """Creates the variables.
@@ -148,28 +144,9 @@ class Averaged(Rule):
         self.momenta[mark].assign(found.momentum)
         self.scalars[mark].assign(found.scalars)
 
-    def drop(self, accumulated):
-        """Keeps the averages of a skipped update, which are still valid."""
-
     def step_size(self, mark):
         """Returns the distance of a step, in units of the learning rate."""
         return tf.convert_to_tensor(self.scalars[mark])[-1]
-
-    def store_states(self, mark, states):
-        """Stores the states that a kernel has moved against."""
-        if mark in self.states:
-            self.states[mark].assign(states)
-
-    def first_problems(self, gradient, moments):
-        """Returns the problems of a first update, for analysis.
-
-        Args:
-            gradient: Tensor of shape `(n, m)`.
-            moments: Tensor of shape `couplings_shape(n)`, from `row_sums`.
-        """
-        trace = tf.reduce_sum(tf.linalg.trace(moments))
-        covariance = tf.math.divide_no_nan(moments, trace)
-        return first_problems(gradient, covariance, self.kappa)
 
 
 class Averages(NamedTuple):
@@ -232,24 +209,6 @@ def mean_square(tensor):
     """Returns the mean of the squares of the entries."""
     # TensorFlow has a fast kernel for `l2_loss`.
     return tf.nn.l2_loss(tensor) * (2.0 / tensor.shape.num_elements())
-
-
-def first_problems(gradient, covariance, kappa):
-    """Returns the problems of a first update, without earlier averages.
-
-    Args:
-        gradient: G, tensor of shape `(n, m)`. Columns without a gradient are
-            held.
-        covariance: C, tensor of shape `(blocks, width, width)`.
-        kappa: Scalar.
-
-    Returns:
-        List of `ops.Problem`, one for each block.
-    """
-    zeros = tf.zeros_like(gradient), tf.zeros((SCALARS,))
-    found = averages(gradient, *zeros, beta=0.0)
-    found = gradient, gradient, *scales(found, covariance, kappa)
-    return scaled(covariance, *found)
 
 
 def scales(averages, covariance, kappa):

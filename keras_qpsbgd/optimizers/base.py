@@ -1,13 +1,11 @@
 """Base class of the optimizers for binary networks."""
 
 import copy
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 from typing import TypeAlias
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -37,18 +35,10 @@ class BinaryOptimizer(_keras.Optimizer):
       by in training.
 
     Args:
-        learning_rate: A float, a
-            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
-            callable that takes no arguments and returns the value to use. The
-            learning rate of the binary kernels.
-        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
-            name, the configuration or an instance of a Keras optimizer. An
-            instance is copied, so you can pass it to several optimizers. The
-            copy is `optimizer.real_optimizer`.
+        learning_rate: The learning rate of the binary kernels, see `QPSBGD`.
+        real_optimizer: See `QPSBGD`.
         name: String (optional). The name of the optimizer. Defaults to `None`.
-        **kwargs: Arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            the arguments for gradient clipping are passed on to
-            `real_optimizer`.
+        **kwargs: See `QPSBGD`.
     """
 
     training_weights = "binary"
@@ -68,7 +58,6 @@ class BinaryOptimizer(_keras.Optimizer):
         self._known = frozenset()
         self._aggregate = True
         self._warned = set()
-        self._warn_about_rate()
 
     # Setup
 
@@ -300,21 +289,6 @@ class BinaryOptimizer(_keras.Optimizer):
             f"`{type(self).__name__}` must define `update_kernel`."
         )
 
-    def _warn_about_rate(self):
-        rate = _keras.constant_rate(self)
-        if rate is not None and not math.isfinite(rate):
-            self._warn_once(
-                "rate",
-                "The learning rate is not finite. Updates are skipped or "
-                "make the weights NaN or infinite. Received: "
-                f"learning_rate={rate}",
-            )
-
-    def finalize_variable_values(self, var_list):
-        """Warns about a non-finite rate. Keras calls this after `fit`."""
-        self._warn_about_rate()
-        super().finalize_variable_values(var_list)
-
     def _warn_once(self, key, message):
         if key not in self._warned:
             self._warned.add(key)
@@ -348,31 +322,8 @@ class BinaryOptimizer(_keras.Optimizer):
         return super().from_config(config, custom_objects=custom_objects)
 
     def set_weights(self, weights):
-        """Sets all variables, including those of `real_optimizer`.
-
-        Args:
-            weights: List of arrays, one for each of `variables`.
-
-        Raises:
-            ValueError: If the optimizer is not built, or if the number of
-                arrays or a shape does not match. In this case no variable
-                changes.
-        """
-        if not self.is_built():
-            raise ValueError(
-                "`set_weights` requires a built optimizer. Call "
-                "`optimizer.build(model.trainable_variables)` first. Received: "
-                f"{len(weights)} weights"
-            )
-        variables = list(self.variables)
-        expected = [tuple(variable.shape) for variable in variables]
-        received = [np.shape(weight) for weight in weights]
-        if received != expected:
-            raise ValueError(
-                f"`weights` must have the shapes {expected}. "
-                f"Received: {received}"
-            )
-        for variable, weight in zip(variables, weights):
+        """Sets all variables. Legacy Keras calls this to load an HDF5 file."""
+        for variable, weight in zip(self.variables, weights, strict=True):
             variable.assign(weight)
 
 

@@ -1,21 +1,18 @@
-"""Estimates the QPU time of a training run."""
+"""What `QPSBGD` tells about its solver: reports and estimates."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import numbers
 import textwrap
-from collections.abc import Callable
-from collections.abc import Iterable
 from typing import Any
 from typing import Optional
 
-from keras_qpsbgd.backends import GraphBackend
+from keras_qpsbgd import backends
+from keras_qpsbgd.backends.base import BackendLike
+from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.layers import statistics
-
-_logger = logging.getLogger("keras_qpsbgd")
 
 
 @dataclasses.dataclass
@@ -82,98 +79,118 @@ def _in_seconds(seconds):
     return f"{text} s"
 
 
-def estimate_model(
-    backend: Any,
-    model: Any,
-    steps: int,
-    accumulation: int,
-    sizes_of: Callable[[Iterable[Any]], list[tuple[int, int]]],
-) -> QpuEstimate:
-    """Estimates the QPU time of training a model. See `QPSBGD.estimate`.
+class SolverInfo:
+    """The public methods and properties of `QPSBGD` about its solver."""
 
-    Args:
-        backend: A `Backend`.
-        model: A built `keras.Model` with binary layers.
-        steps: Integer. Number of training steps.
-        accumulation: Integer. Number of steps per update.
-        sizes_of: Function of several `BinaryKernel`. Returns the numbers of
-            inputs and outputs of their QUBOs.
+    _solver: Any
+    _accumulation: Any
+    _skipping: Any
+    _sizes: Any
 
-    Raises:
-        ValueError: If an argument is invalid.
-    """
-    if not isinstance(steps, numbers.Integral) or steps < 1:
-        raise ValueError(
-            "`steps` must be an integer of at least 1. Received: "
-            f"steps={steps!r}"
+    @property
+    def backend(self) -> backends.Backend:
+        """The solver of the QUBOs."""
+        return self._solver.backend
+
+    @property
+    def on_failure(self) -> BackendLike:
+        """What to do if a solve fails."""
+        return self._solver.on_failure
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The latest exception of the solver, or `None`."""
+        return self._solver.last_error
+
+    @property
+    def skipped_updates(self) -> int:
+        """Number of updates that were skipped because of a non-finite value."""
+        return self._skipping.count
+
+    def solver_report(self) -> SolverReport:
+        """Reports the calls, time and failures of the host solver.
+
+        The attribute `layers` of the report maps the name of each layer to its
+        figures, and `total` sums them. Print the report to see a table. It is
+        empty for backends that solve in the graph.
+
+        Returns:
+            A copy of the current `SolverReport`.
+
+        Example:
+            ```python
+            print(model.optimizer.solver_report())
+            ```
+        """
+        return self._solver.report.copy()
+
+    def estimate(self, model: Any, steps: int) -> QpuEstimate:
+        """Estimates the QPU time of training a model.
+
+        It connects to the solver if necessary, but sends no problem. If the
+        backend uses no QPU time, the estimate is zero, and its `note` says why.
+        `callbacks.SolverProgress` logs this estimate when `fit` starts, and
+        warns if it exceeds the budget.
+
+        Args:
+            model: A built `keras.Model` with binary layers.
+            steps: Integer. Number of training steps, which is the number of
+                batches of all epochs.
+
+        Returns:
+            A `QpuEstimate`. Print it to see a table.
+
+        Raises:
+            ValueError: If `steps` is not positive, or the model has no
+                trainable binary layer or is not built.
+            BackendUnavailable: If the solver cannot be reached.
+
+        Example:
+            ```python
+            print(optimizer.estimate(model, steps=1000))
+            ```
+        """
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise ValueError(
+                "`steps` must be an integer of at least 1. Received: "
+                f"steps={steps!r}"
+            )
+        if not hasattr(model, "built"):
+            raise ValueError(
+                f"`model` must be a Keras model. Received: model={model!r}"
+            )
+        # Legacy Keras has no variables before the model is built.
+        variables = model.trainable_variables if model.built else []
+        marks = filter(None, map(statistics.mark_of, variables))
+        sizes = self._sizes(marks)
+        if not sizes:
+            raise ValueError(
+                "`model` must be built and have trainable binary layers that "
+                "are not routed to `real_optimizer` (see `max_variables`). "
+                f"Received: model={model.name}"
+            )
+        steps = int(steps)
+        cost = self.backend.step_cost(sizes)
+        accumulation = self._accumulation.steps or 1
+        updates = steps // accumulation
+        seconds = updates * cost.seconds
+        budget = self.backend.budget
+        left = None
+        if budget is not None and budget.seconds is not None:
+            left = max(0.0, budget.remaining())
+        affordable = updates
+        if left is not None and cost.seconds > 0:
+            # Tolerates rounding errors of a budget for exactly these steps.
+            affordable = min(updates, math.floor(left / cost.seconds + 1e-9))
+        fits = affordable == updates
+        return QpuEstimate(
+            steps,
+            updates,
+            cost.calls,
+            cost.seconds,
+            seconds,
+            left,
+            fits,
+            steps if fits else affordable * accumulation,
+            cost.note,
         )
-    if not hasattr(model, "built"):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: model={model!r}"
-        )
-    # Legacy Keras has no variables before the model is built.
-    variables = model.trainable_variables if model.built else []
-    marks = filter(None, map(statistics.mark_of, variables))
-    sizes = sizes_of(marks)
-    if not sizes:
-        raise ValueError(
-            "`model` must be built and have trainable binary layers that are "
-            "not routed to `real_optimizer` (see `max_variables`). "
-            f"Received: model={model.name}"
-        )
-    steps = int(steps)
-    cost = backend.step_cost(sizes)
-    updates = steps // accumulation
-    seconds = updates * cost.seconds
-    budget = backend.budget
-    left = None
-    if budget is not None and budget.seconds is not None:
-        left = max(0.0, budget.remaining())
-    affordable = updates
-    if left is not None and cost.seconds > 0:
-        # Tolerates rounding errors of a budget for exactly these steps.
-        affordable = min(updates, math.floor(left / cost.seconds + 1e-9))
-    fits = affordable == updates
-    return QpuEstimate(
-        steps,
-        updates,
-        cost.calls,
-        cost.seconds,
-        seconds,
-        left,
-        fits,
-        steps if fits else affordable * accumulation,
-        cost.note,
-    )
-
-
-def log_start(backend: Any, sizes: list[tuple[int, int]]) -> None:
-    """Logs what to expect from the first update, before it starts.
-
-    Args:
-        backend: A `Backend`.
-        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
-    """
-    if isinstance(backend, GraphBackend):
-        _logger.info(
-            "The search of `%s` is compiled in the first training step, once "
-            "for each layer shape. This can take several seconds.",
-            backend.name,
-        )
-        return
-    cost = backend.step_cost(sizes)
-    if not cost.calls:
-        return
-    left = None if backend.budget is None else backend.budget.remaining()
-    lasts = ""
-    if left is not None and cost.seconds > 0:
-        updates = math.floor(left / cost.seconds + 1e-9)
-        lasts = f" The budget of {left:.4g} s lasts for {updates:,} updates."
-    _logger.info(
-        "An update takes %d QPU call%s and about %.1f ms of QPU time.%s %s",
-        cost.calls,
-        "" if cost.calls == 1 else "s",
-        1e3 * cost.seconds,
-        lasts,
-        cost.note,
-    )

@@ -28,7 +28,6 @@ class Paper(Rule):
     """The rule of the paper. Its averages are the gradient itself."""
 
     widest = 8192
-    row_sums = statistics.BatchCouplings
 
     def __init__(self, kappa, momentum, covariance_decay, **kwargs):
         # Without couplings, it would not be the rule of the paper.
@@ -71,11 +70,7 @@ class Paper(Rule):
         self.observers[mark].clear()
 
     def drop(self, accumulated):
-        """Drops the rows since the last update.
-
-        Args:
-            accumulated: The variables of a gradient accumulation.
-        """
+        """Drops the rows since the last update."""
         for observer in self.observers.values():
             observer.clear()
         for gradient in accumulated:
@@ -85,13 +80,6 @@ class Paper(Rule):
         """Returns the distance of a step, in units of the learning rate."""
         del mark
         return 1.0
-
-    def store_states(self, mark, states):
-        """Stores nothing."""
-
-    def first_problems(self, gradient, couplings):
-        """Returns the problems of an update. See `Averaged`."""
-        return problems(gradient, couplings)
 
 
 def problems(gradient, couplings):

@@ -11,17 +11,17 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import memory
-from keras_qpsbgd.optimizers import replicas
-from keras_qpsbgd.optimizers.accumulation import Accumulation
-from keras_qpsbgd.optimizers.accumulation import if_true
 from keras_qpsbgd.optimizers.averaged_rule import Averaged
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
 from keras_qpsbgd.optimizers.base import LearningRate
 from keras_qpsbgd.optimizers.base import OptimizerLike
+from keras_qpsbgd.optimizers.batch import Accumulation
+from keras_qpsbgd.optimizers.batch import if_true
+from keras_qpsbgd.optimizers.batch import on_first_replica
+from keras_qpsbgd.optimizers.estimate import SolverInfo
 from keras_qpsbgd.optimizers.inner import delegated
 from keras_qpsbgd.optimizers.paper_rule import Paper
 from keras_qpsbgd.optimizers.skipping import Skipping
-from keras_qpsbgd.optimizers.solver_info import SolverInfo
 from keras_qpsbgd.optimizers.step_solver import StepSolver
 from keras_qpsbgd.optimizers.step_solver import update_seeds
 
@@ -278,25 +278,24 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             update,
             ([grad for grad, _, _ in binary], [grad for grad, _, _ in real]),
             self._skip,
-            self._changed_variables() if self._is_one_program() else None,
+            self._changed_variables(),
         )
         self._connect()
         memory.free_with(self)
 
-    def _is_one_program(self):
-        """Returns whether the step consists of one compiled program."""
-        return (
-            _keras.inside_xla()
-            and not tf.distribute.has_strategy()
-            and not self._accumulates()
-        )
-
     def _changed_variables(self):
-        """Returns the variables that an update may change.
+        """Returns the variables that an update may change, for `Skipping`.
 
-        Only training passes change couplings. The rule of the paper also clears
-        them, after every update.
+        Returns `None` unless the step is one compiled program. Only training
+        passes change couplings. The rule of the paper also clears them, after
+        every update.
         """
+        if (
+            not _keras.inside_xla()
+            or tf.distribute.has_strategy()
+            or self._accumulates()
+        ):
+            return None
         couplings = {id(c) for c in self.update_rule.couplings.values()}
         variables = [*self._trainable_variables, *self.variables]
         return [v for v in variables if id(v) not in couplings]
@@ -304,16 +303,18 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
     def _update(self, grads, kernels, real_grads, real_variables):
         """Applies an update with finite gradients, in replica context."""
         marks = [mark for _, mark in kernels]
+        # The gradients of the whole batch, and their averages.
         scale = float(getattr(self, "loss_scale_factor", None) or 1.0)
         batch = self._accumulation
         grads = batch.total(grads, marks, scale, self._aggregate)
         rule = self.update_rule
         averages = [rule.averages(g, mark) for g, mark in zip(grads, marks)]
+        # The solutions of the problems.
         shapes = [mark.kernel.shape for mark in marks]
         is_complete = batch.is_complete(self._iterations)
         states = if_true(
             is_complete,
-            lambda: replicas.on_first_replica(
+            lambda: on_first_replica(
                 lambda: self._solve(averages, marks), shapes
             ),
             lambda: [tf.zeros(shape) for shape in shapes],
@@ -322,6 +323,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
         # any variable has changed.
         ordered = states if self._solver.on_host else []
         with tf.control_dependencies(ordered):
+            # The new state, and the moves of all variables.
             batch.store(grads, marks, is_complete)
             if_true(
                 is_complete,

@@ -33,11 +33,11 @@ class Rule:
     Attributes:
         widest: Integer. Layers with more inputs than this have several blocks
             of couplings.
-        row_sums: Class of the `statistics.Observer` that sums the rows of given
-            data.
         couplings: Dictionary that maps each `BinaryKernel` to the variable of
             its couplings. The layers update it in training passes.
         observers: Dictionary that maps each `BinaryKernel` to its observer.
+        states: Dictionary that maps each `BinaryKernel` to the states of its
+            last update. Empty if the solver does not start from them.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Rule:
         self.is_warm = is_warm
         self.couplings = {}
         self.observers = {}
+        self.states = {}
 
     def get_config(self):
         """Returns the arguments that are saved with the model."""
@@ -63,11 +64,6 @@ class Rule:
             "covariance_decay": self.covariance_decay,
         }
 
-    def couplings_shape(self, num_variables):
-        """Returns `(blocks, width, width)` for a layer with these inputs."""
-        count, width = blocks.block_shape(num_variables, self.widest)
-        return count, width, width
-
     def problem_sizes(self, num_variables, num_columns):
         """Returns the numbers of inputs and outputs of the QUBOs of a layer."""
         if not self.uses_couplings:
@@ -76,8 +72,9 @@ class Rule:
 
     def add_couplings(self, mark, add_array, index, aggregation):
         """Creates the variable of the couplings of a kernel."""
+        count, width = blocks.block_shape(mark.num_variables, self.widest)
         self.couplings[mark] = add_array(
-            self.couplings_shape(mark.num_variables),
+            (count, width, width),
             "float32",
             f"couplings_{index}",
             aggregation=aggregation,
@@ -92,6 +89,18 @@ class Rule:
     def missed(self, marks):
         """Returns the names of the layers that computed no statistics."""
         return [m.name for m in marks if m in self.observers and m.missed]
+
+    def store_states(self, mark, states):
+        """Stores the states that a kernel has moved against."""
+        if mark in self.states:
+            self.states[mark].assign(states)
+
+    def drop(self, accumulated):
+        """Drops what is no longer valid after a skipped update.
+
+        Args:
+            accumulated: The variables of a gradient accumulation.
+        """
 
 
 def block_problems(couplings, fields, informative, start=None):

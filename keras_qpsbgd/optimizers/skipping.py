@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from keras_qpsbgd.optimizers import replicas
 from keras_qpsbgd.qubo import ops
 
 
@@ -28,14 +27,14 @@ class Skipping:
 
         Args:
             tensors: List of tensors.
-            update: Function, see `replicas.update_or_skip`.
+            update: Function that applies the update.
             arguments: Arguments of `update`.
             skip: Function without arguments. A step that XLA compiles may not
                 call it.
             changed: List of all variables that `update` may change, if the step
                 is one compiled program, or `None`.
         """
-        finite = replicas.true_on_all_replicas(ops.is_finite(tensors))
+        finite = _true_on_all_replicas(ops.is_finite(tensors))
         if changed is not None:
             _update_and_undo(finite, update, arguments, changed)
             self.variable.assign_add(tf.cast(~finite, tf.int32))
@@ -45,7 +44,7 @@ class Skipping:
             self.variable.assign_add(1)
             skip()
 
-        replicas.update_or_skip(finite, update, arguments, count_and_skip)
+        _update_or_skip(finite, update, arguments, count_and_skip)
 
     def warn(self, warn_once):
         """Warns if updates were skipped."""
@@ -79,3 +78,48 @@ def _update_and_undo(condition, update, arguments, variables):
     for variable, value in zip(variables, before):
         changed = tf.convert_to_tensor(variable)
         variable.assign(tf.where(condition, changed, value))
+
+
+def _true_on_all_replicas(flag):
+    """Returns whether a Boolean tensor is true on all replicas."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return flag
+    count = context.all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.cast(flag, tf.float32)
+    )
+    return count >= context.num_replicas_in_sync
+
+
+def _update_or_skip(condition, update, arguments, skip):
+    """Calls `update(*arguments)` if `condition` is true, and `skip()` if not.
+
+    Both functions run in replica context. TensorFlow does not allow a `tf.cond`
+    in replica context to merge replicas, as an update does, even if there is
+    only one replica. Under a strategy, `tf.cond` therefore runs in
+    cross-replica context, and each branch enters the replicas again.
+    """
+    if not tf.distribute.has_strategy():
+        tf.cond(
+            condition, lambda: _none(update(*arguments)), lambda: _none(skip())
+        )
+        return
+
+    def merged(strategy, condition, *arguments):
+        first = strategy.experimental_local_results(condition)[0]
+
+        def on_each_replica(function, arguments):
+            strategy.extended.call_for_each_replica(function, args=arguments)
+
+        tf.cond(
+            first,
+            lambda: _none(on_each_replica(update, arguments)),
+            lambda: _none(on_each_replica(skip, ())),
+        )
+
+    context = tf.distribute.get_replica_context()
+    context.merge_call(merged, args=(condition, *arguments))
+
+
+def _none(_):
+    """Returns `None`, because branches of `tf.cond` must return the same."""

@@ -13,6 +13,8 @@ A recorder is any object with three methods.
 `HostCall` records the solvers on the host, which return more than states.
 """
 
+import logging
+import math
 import weakref
 
 import tensorflow as tf
@@ -23,8 +25,9 @@ from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.host.host_call import HostCall
 from keras_qpsbgd.backends.host.host_call import pack_problems
 from keras_qpsbgd.backends.host.solver_report import SolverReport
-from keras_qpsbgd.optimizers.estimate import log_start
 from keras_qpsbgd.qubo import blocks
+
+_logger = logging.getLogger("keras_qpsbgd")
 
 
 class StepSolver:
@@ -91,7 +94,7 @@ class StepSolver:
         self.backend.check_layers(sizes)
         if self.fallback is not None:
             self.fallback.check_layers(sizes)
-        log_start(self.backend, sizes)
+        _log_cost(self.backend, sizes)
         self.is_checked = True
 
     def solve(self, names, layers, seeds, step, recorder):
@@ -173,6 +176,31 @@ class StepSolver:
                 ("failed", layer, type(error)),
                 f"A solve failed. {policy} {message}",
             )
+
+
+def _log_cost(backend, sizes):
+    """Logs the QPU time of an update, before the first one.
+
+    Args:
+        backend: A `Backend`.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per QUBO.
+    """
+    cost = backend.step_cost(sizes)
+    if not cost.calls:
+        return
+    left = None if backend.budget is None else backend.budget.remaining()
+    lasts = ""
+    if left is not None and cost.seconds > 0:
+        updates = math.floor(left / cost.seconds + 1e-9)
+        lasts = f" The budget of {left:.4g} s lasts for {updates:,} updates."
+    _logger.info(
+        "An update takes %d QPU call%s and about %.1f ms of QPU time.%s %s",
+        cost.calls,
+        "" if cost.calls == 1 else "s",
+        1e3 * cost.seconds,
+        lasts,
+        cost.note,
+    )
 
 
 def update_seeds(first, step, count):

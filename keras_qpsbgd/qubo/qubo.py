@@ -8,8 +8,6 @@ work with it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import dimod
 import numpy as np
 from numpy.typing import ArrayLike
@@ -289,14 +287,6 @@ class Qubo:
             ),
             float((scales * (self.offset + np.trace(couplings))).sum()),
             dimod.SPIN,
-        )
-
-    @property
-    def normalized_rows(self) -> Any:
-        raise AttributeError(
-            "`Qubo.normalized_rows` was removed. Use `Qubo.couplings`, or keep "
-            "the rows that you pass to `Qubo.from_rows`. Received: "
-            "normalized_rows"
         )
 
     def __repr__(self):

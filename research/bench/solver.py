@@ -102,8 +102,21 @@ def problem(kind, seed):
     gradient = tf.matmul(rows, v, transpose_a=True)
     moments = tf.matmul(rows, rows, transpose_a=True)
     covariance = moments / tf.linalg.trace(moments)
-    (found,) = averaged_rule.first_problems(gradient, covariance[None], KAPPA)
+    (found,) = first_problems(gradient, covariance[None])
     return Qubo(np.float64(found.couplings), np.float64(found.fields))
+
+
+def first_problems(gradient, covariance):
+    """Returns the problems of a first update, without earlier averages.
+
+    Args:
+        gradient: Tensor of shape `(n, m)`.
+        covariance: Tensor of shape `(blocks, width, width)`.
+    """
+    zeros = tf.zeros_like(gradient), tf.zeros((averaged_rule.SCALARS,))
+    found = averaged_rule.averages(gradient, *zeros, beta=0.0)
+    scales = averaged_rule.scales(found, covariance, KAPPA)
+    return averaged_rule.scaled(covariance, gradient, gradient, *scales)
 
 
 def rows_of(kind, batch, n, rng):

@@ -61,7 +61,7 @@ def lowest_energies(problem):
 # Tests that every backend must pass
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 12, 16])
+@pytest.mark.parametrize("n", [2, 7, 16])
 @pytest.mark.parametrize("backend", EXACT, ids=str)
 def test_small_layers_are_solved_exactly(n, backend):
     if n == 16 and backend in NATIVE:
@@ -183,17 +183,6 @@ def test_compiled_search_equals_plain_search(backend):
     np.testing.assert_array_equal(compiled, plain)
 
 
-@pytest.mark.slow
-def test_inactive_inputs_do_not_affect_the_search():
-    rows, v = tools.rows_and_gradients(batch=20, n=30)
-    rows[:, ::3] = 0.0
-    small = kq.Qubo.from_rows(np.delete(rows, np.s_[::3], axis=1), v)
-    full = kq.Qubo.from_rows(rows, v)
-    best = kq.backends.get("exact").solve(small).energies
-    found = kq.backends.get(NATIVE[1]).solve(full).energies
-    np.testing.assert_allclose(found, best, rtol=1e-3)
-
-
 def test_ridge_formula():
     problem = qubo(9)
     n = 9
@@ -267,29 +256,9 @@ def test_missing_package(monkeypatch):
         kq.QPSBGD(backend="tabu")
 
 
-def test_register_and_entry_points(monkeypatch, tmp_path):
-    class Up(kq.backends.Backend):
-        """Sets all variables to +1."""
-
-        def __init__(self, reads=1):
-            self.reads = reads
-
-        def sample(self, qubo, seed):
-            shape = (self.reads, qubo.num_variables, qubo.num_columns)
-            return np.ones(shape), {"seed": seed}
-
-        def get_config(self):
-            return {"reads": self.reads}
-
-    monkeypatch.setattr(registry, "_registered", {})
-    kq.backends.register("up", Up)
-    backend = kq.backends.get({"name": "up", "reads": 2})
-    again = kq.backends.get(kq.backends.serialize(backend))
-    assert isinstance(again, Up) and again.reads == 2
-    assert kq.backends.get(backend) is backend
+def test_entry_point_of_an_installed_package(monkeypatch, tmp_path):
     with pytest.raises(TypeError, match="`backend_class`.*Received"):
         kq.backends.register("other", int)
-    # The entry point of an installed package.
     info = tmp_path / "plugin-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: plugin\nVersion: 1\n")

@@ -24,21 +24,6 @@ pytestmark = pytest.mark.once
 GRAPH = ["native", "exact", "ridge", "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
-# Compiling these takes seconds, and other tests search with them.
-SLOW = ("exact",)
-
-
-def slow_unless(backends):
-    """Parametrizes by all backends. Others than these are slow variants."""
-    return pytest.mark.parametrize(
-        "backend",
-        [
-            pytest.param(b, marks=() if b in backends else pytest.mark.slow)
-            for b in ALL
-        ],
-        ids=str,
-    )
-
 
 # Inputs, outputs and blocks. `native` enumerates up to 16 inputs.
 SHAPES = ((4, 3, 1), (9, 2, 2), (5, 2, 1))
@@ -140,7 +125,8 @@ def fields_of(layer):
 # Properties of every backend
 
 
-@slow_unless([b for b in ALL if b not in SLOW])
+# Compiling `exact` takes seconds, and other tests search with it.
+@pytest.mark.parametrize("backend", [b for b in ALL if b != "exact"])
 def test_a_step(backend):
     """One test, because each list of layers is compiled."""
     layers = layers_for(backend)
@@ -173,16 +159,7 @@ def test_a_step(backend):
         np.testing.assert_array_equal(apart, together[i])
 
 
-@pytest.mark.slow
-def test_compiled_equals_uncompiled():
-    layers = layers_for("native")
-    expected = solve(get("native"), layers)
-    uncompiled = get("native")
-    uncompiled.compiled = False
-    tools.assert_equal(solve(uncompiled, layers), expected)
-
-
-@slow_unless(["native", "ridge", "simulated_annealing", "dwave"])
+@pytest.mark.parametrize("backend", ["native", "simulated_annealing"])
 def test_blocks_are_separate_problems(backend):
     """Another block does not change the states of a block."""
     shape = (WIDE_SHAPES if backend == "native" else SHAPES)[1]
@@ -198,7 +175,7 @@ def test_blocks_are_separate_problems(backend):
     assert (after[1::2] != before[1::2]).any()
 
 
-@slow_unless(["ridge", "sign", *HOST])
+@pytest.mark.parametrize("backend", ["ridge", "sign", *HOST])
 def test_a_step_without_couplings(backend):
     """The first step of a layer whose inputs were all zero."""
     n, m = 5, 2

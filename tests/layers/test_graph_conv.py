@@ -47,19 +47,17 @@ def observer_of(layer):
     return observer, couplings
 
 
-def observed(layer, x, a, weight=None, seed=0):
+def observed(layer, x, a):
     """Returns the problem and the gradients of one backward pass."""
     if not layer.built:
         layer.build([x.shape, a.shape])
     observer, couplings = observer_of(layer)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = layer([x, a])
         target = tf.constant(rng.normal(size=y.shape), y.dtype)
-        if weight is None:
-            weight = tf.range(NODES) % 2
-        weight = tf.cast(weight, y.dtype)[:, None]
+        weight = tf.cast(tf.range(NODES) % 2, y.dtype)[:, None]
         loss = tf.reduce_mean((y - target) ** 2 * weight)
     kernel = tools.tf_variable(layer.kernel)
     gradients = tape.gradient(loss, [x, kernel])
@@ -141,23 +139,6 @@ def test_layer_equals_a_dense_layer_on_ax(mode, sparse):
             assert_close(left, right)
 
 
-@pytest.mark.once
-def test_nodes_outside_the_batch_have_no_effect():
-    x, a = graph()
-    weight = tf.constant([1, 0, 1, 0, 1, 1, 0])
-    outside = np.flatnonzero(weight.numpy() == 0)
-    changed = a.numpy()
-    changed[outside] *= np.linspace(2.0, 5.0, NODES, dtype="float32")
-    layer = conv(check_adjacency=False)
-    before, _ = observed(layer, x, a, weight)
-    after, _ = observed(layer, x, tf.constant(changed), weight)
-    np.testing.assert_array_equal(before.couplings, after.couplings)
-    np.testing.assert_array_equal(before.fields, after.fields)
-    # Control: nodes inside the batch do have an effect.
-    after, _ = observed(layer, x, tf.constant(changed), 1 - weight)
-    assert np.abs(before.couplings - after.couplings).max() > 0.1
-
-
 @pytest.mark.parametrize("rank", [2, 3])
 def test_masked_nodes(rank):
     """Keras masks are (graphs, nodes), Spektral masks (graphs, nodes, 1)."""
@@ -208,13 +189,12 @@ def test_preprocess_matches_the_formula():
     assert_close(found.toarray(), wanted)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_mixed_precision(policy, sparse):
+def test_mixed_precision(sparse):
     x, a = graph("single", sparse)
     wanted = conv()([x, a])
-    found = conv(dtype=keras.mixed_precision.Policy(policy))([x, a])
-    assert found.dtype == policy.replace("mixed_", "")
+    found = conv(dtype=keras.mixed_precision.Policy("mixed_float16"))([x, a])
+    assert found.dtype == "float16"
     np.testing.assert_allclose(tf.cast(found, "float32"), wanted, atol=0.03)
 
 
@@ -299,19 +279,13 @@ def test_inference_observes_nothing():
     assert_close(observer.rows[0], dense(a) @ x)
 
 
-@pytest.mark.parametrize(
-    "sparse",
-    [pytest.param(False, marks=pytest.mark.slow), True],
-    ids=["dense", "sparse"],
-)
-def test_fit_without_spektral(monkeypatch, sparse):
+def test_fit_without_spektral(monkeypatch):
     monkeypatch.setitem(sys.modules, "spektral", None)
-    x, a = graph(sparse=sparse)
+    x, a = graph(sparse=True)
     y = np.arange(NODES) % CHANNELS
-    model = functional(sparse)
+    model = functional(sparse=True)
     before = tools.kernels(model)
-    # Compiling once is enough.
-    model.compile(tools.optimizer(), tools.loss(), run_eagerly=not sparse)
+    model.compile(tools.optimizer(), tools.loss())
     data = tf.data.Dataset.from_tensors(((x, a), y))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

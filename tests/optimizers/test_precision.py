@@ -37,6 +37,7 @@ def test_overflow_under_loss_scaling_costs_one_step():
     # float16 overflows at 2^16
     wrapped = tools.loss_scaled(opt, initial_scale=2.0**26)
     model.compile(wrapped, tools.loss(), run_eagerly=True)
+    assert model.layers[0].kernel.dtype in ("float32", tf.float32)
     moved = []
     for _ in range(16):
         before = tools.kernels(model)[1]

@@ -54,14 +54,6 @@ def test_compiled_step_changes_nothing():
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.once
-def test_search_ends_if_the_problem_is_not_finite():
-    backend = {"name": "native", "search": "sequential"}
-    states = train(backend, 20, jit_compile=True)
-    tools.assert_equal(states[1], states[2])
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_finite_check(bad):

@@ -1,4 +1,4 @@
-"""Gradients of the whole batch: over replicas, and over several steps."""
+"""One update for the batches of several replicas and several steps."""
 
 import tensorflow as tf
 
@@ -76,3 +76,24 @@ def if_true(condition, function, otherwise):
     if condition is True:
         return function()
     return tf.cond(condition, function, otherwise)
+
+
+def on_first_replica(solve, shapes):
+    """Returns `solve()` on the first replica, and zeros on the others.
+
+    The subsequent sum over replicas gives all of them the same result. The
+    copies therefore stay equal even if the solver has no seed, and the solver
+    is called only once.
+
+    Args:
+        solve: Function that returns a list of float32 tensors.
+        shapes: List of the shapes of these tensors.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return solve()
+    return tf.cond(
+        tf.equal(context.replica_id_in_sync_group, 0),
+        solve,
+        lambda: [tf.zeros(shape) for shape in shapes],
+    )
