@@ -206,12 +206,9 @@ def _checked(value, expected, name):
 
 
 def _is_finite(value):
-    if isinstance(value, np.ndarray):
-        return bool(np.isfinite(value).all())
     entries = value.values if isinstance(value, tf.SparseTensor) else value
-    if not entries.dtype.is_floating:
-        return True
-    return bool(tf.reduce_all(tf.math.is_finite(entries)))
+    entries = np.asarray(entries)
+    return entries.dtype.kind != "f" or bool(np.isfinite(entries).all())
 
 
 def _as_tensor(value):

@@ -1,7 +1,7 @@
 """Stored results of the suites, and their tables on the pages.
 
 `python -m research bench SUITE --output results/bench` stores the record of a
-suite. It has the fingerprint of the code that was measured. `python -m research
+suite. It has a hash of the code that was measured. `python -m research
 pages` writes the tables of the records into the blocks `<!-- results:bench-NAME
 -->` of the pages, and says which records are older than the code.
 """

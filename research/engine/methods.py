@@ -107,7 +107,6 @@ _ALL = (
     Method("real", "real weights", weights="real"),
 )
 METHODS = {method.key: method for method in _ALL}
-KEYS = {method.label: method.key for method in _ALL}
 
 
 _OURS = {
@@ -184,14 +183,6 @@ class Update:
     def state(self):
         """Returns all variables of the optimizers."""
         return [v for optimizer, _ in self._parts for v in optimizer.variables]
-
-
-def optimizer_class(method):
-    """Returns the optimizer class of this package for a method, or `None`."""
-    if method.backend is not None:
-        return optimizers.QPSBGD
-    found = _OURS.get(method.key)
-    return getattr(found, "func", found)
 
 
 # Grids

@@ -8,19 +8,10 @@ import numpy as np
 from research.engine import figures
 from research.engine import statistics
 from research.engine import tables
-from research.engine.methods import METHODS
 from research.engine.statistics import mean_and_error
 from research.experiments.tables import axes_of
 from research.experiments.tables import cell_of
 from research.experiments.tables import median_seconds
-
-REAL_WEIGHTS = METHODS["real"].label
-OVERVIEW = "overview.png"
-WIDTH, HEIGHT = 8.0, 4.0  # inches, 150 pixels each
-OTHER = "#5f6b76"
-REAL = "#b0620a"
-LINE = "#9aa3ab"
-INK = "#1f2429"
 
 
 def draw(runs, task, reference, path, times=()):

@@ -180,9 +180,6 @@ def load_mnist(data_dir, seeds, quick):
     return dict.fromkeys(seeds, splits)
 
 
-# Each task is a definition of its own, which the fingerprint of its records
-# covers.
-
 LOGISTIC = Task(
     "logistic",
     f"Random logistic regression, one layer {INPUTS}-1",

@@ -5,35 +5,22 @@ import pathlib
 
 import pytest
 
-from research import code_version
-from research.cifar10 import export
 from research.cifar10 import records
-from research.cifar10 import table
 
 pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
-FIRST = ROOT / "results" / "cifar10" / "first"
 NETWORK = {"width": 64, "activation": "relu"}
 
 
-def new_run(program, rate, seed, validation, epochs=3, **others):
-    others.setdefault("settings", {})
+def new_run(program, rate, seed, epochs=3, settings=None, **others):
     return {
         "program": program,
         "epochs": epochs,
         "rate": rate,
         "seed": seed,
-        "validation": validation,
-        "test": validation - 0.01,
-        "loss": 1 - validation,
-        "validation_by_epoch": [
-            validation - 0.1 / (i + 1) for i in range(epochs)
-        ],
-        "seconds_by_epoch": epochs * [2.0],
-        "ms_per_step": 2.0,
-        "images": {"train": 256},
-        "batch": 128,
+        "settings": settings or {},
+        "validation": rate,
         **NETWORK,
         **others,
     }
@@ -48,16 +35,31 @@ def test_stored_runs_are_skipped(tmp_path):
     runs = records.Runs("relu-64/adam", 3, (0.1, 0.2), (0, 1), {})
     assert len(records.missing(runs, NETWORK, path)) == 4
     others = [
-        new_run("adam", 0.1, 0, 0.5, epochs=4),
-        new_run("adam", 0.1, 0, 0.5, activation="binary"),
-        new_run("adam", 0.1, 0, 0.5, settings={"threshold": 1.0}),
-        new_run("sgd", 0.1, 0, 0.5),
+        new_run("adam", 0.1, 0, epochs=4),
+        new_run("adam", 0.1, 0, activation="binary"),
+        new_run("adam", 0.1, 0, settings={"threshold": 1.0}),
+        new_run("sgd", 0.1, 0),
     ]
     write(path, others)
     assert len(records.missing(runs, NETWORK, path)) == 4
-    write(path, [*others, new_run("adam", 0.2, 1, 0.5)])
+    write(path, [*others, new_run("adam", 0.2, 1)])
     found = [pair for *pair, _ in records.missing(runs, NETWORK, path)]
     assert found == [[0.1, 0], [0.1, 1], [0.2, 0]]
+
+
+def test_best_rate_has_the_best_mean_of_the_tuning_seeds(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    accuracies = {0.1: (0.5, 0.5), 0.2: (0.9, 0.2), 0.3: (0.4, 0.5)}
+    write(
+        path,
+        [
+            new_run("adam", rate, seed, validation=value)
+            for rate, values in accuracies.items()
+            for seed, value in zip((*records.TUNING, 0), (*values, 1.0))
+        ],
+    )
+    runs = records.Runs("relu-64/adam", 3, records.BEST, (7,), {})
+    assert records.missing(runs, NETWORK, path) == [(0.2, 7, {})]
 
 
 def test_jobs_of_the_study():
@@ -80,46 +82,3 @@ def test_jobs_of_the_study():
     for network, program, epochs in tries:
         ours, others = ((network, p, epochs) for p in ("averaged", program))
         assert tries[others] >= tries[ours] and seeds[others] == seeds[ours]
-
-
-def test_table_of_the_first_runs():
-    text = table.table(records.read(FIRST / "runs.jsonl"), 12)
-    assert text.splitlines()[2:4] == [
-        "| `QPSBGD()` | 4 | 0.002 | 8 | 0.8534 ± 0.0016 |  | "
-        "0.4221 ± 0.0013 |  |",
-        "| Adam | 5 | 0.002 | 8 | 0.8447 ± 0.0009 | 0.004 | "
-        "0.4169 ± 0.0020 | 0.05 |",
-    ]
-    assert "| SGD with momentum | 6 | 3† | 6 | 0.8265 ± 0.0012 |" in text
-
-
-def test_tables_and_figure(tmp_path):
-    """Two networks, one of them with a method that fails."""
-    runs = []
-    for index, program in enumerate(("adam", "averaged", "bop")):
-        for activation in ("relu", "binary"):
-            for rate, seed in [(r, 100) for r in (1, 2, 3)] + [(2, 0), (2, 1)]:
-                accuracy = 0.7 + 0.01 * (index + seed % 3 - (rate - 2) ** 2)
-                runs.append(
-                    new_run(
-                        program, rate, seed, accuracy, activation=activation
-                    )
-                )
-    runs[-1]["loss"] = None
-    for run in runs:
-        if run["program"] == "adam":
-            run["code"] = code_version.version(*export.CODE)
-    write(tmp_path / "runs.jsonl", runs)
-    times = [{"program": "adam", "ms_per_step": 500.0, **NETWORK}]
-    write(tmp_path / "times.jsonl", times)
-    text = table.markdown(runs)
-    assert "64 filters, ReLU, 3 epochs**\n\n| method | tries" in text
-    assert "| Adam | 3 | 2 | 2 | 0.6950 ± 0.0050 |" in text
-    assert "nan ± nan" in text
-    assert text.startswith("*Older than the code: averaged, bop.*\n\n**")
-    assert table.draw(tmp_path).stat().st_size > 10_000
-    panels = table.figure(runs, times).axes
-    assert len(panels) == 4
-    ours, adam, bop = panels[1].get_lines()
-    assert list(ours.get_xdata()) == [0.004, 0.008, 0.012]
-    assert list(adam.get_xdata()) == [1.0, 2.0, 3.0]  # as timed

@@ -9,7 +9,6 @@ import types
 import numpy as np
 import pytest
 
-from keras_qpsbgd import layers
 from research import datasets
 from research.__main__ import main
 from research.engine import plan
@@ -296,27 +295,6 @@ def test_runs_of_another_grid_are_refused(tmp_path):
 
 
 # --- `--paper` ---
-
-
-@pytest.mark.parametrize("name", ["logistic", "adult-2layer", "karate", "cora"])
-def test_paper_has_its_rule_and_unscaled_layers(name):
-    for options, rule, output_scale, decay in (
-        (PAPER, "paper", None, False),
-        (FULL, "averaged", "fan_in", name != "cora"),
-    ):
-        task = task_of(name, options)
-        source = task.load(None)
-        model = task.build(source, "binary")
-        scales = {
-            layer.output_scale
-            for layer in model.layers
-            if isinstance(layer, layers.BinaryLayer)
-        }
-        assert scales == {output_scale}
-        for key in ("native", "ridge"):
-            assert options.method(key).rule == rule
-        assert options.method("signum") == METHODS["signum"]
-        assert task.decay == decay
 
 
 # --- The command ---

@@ -73,14 +73,6 @@ def test_two_ferromagnetic_spins():
     np.testing.assert_allclose(found.levels, levels, atol=1e-12)
 
 
-def test_three_frustrated_spins():
-    """Six of eight states are optimal, and the other two cost 4."""
-    found = gap([0.0] * 3, [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0)])
-    assert found.degeneracy == 6
-    end = found.levels[-1] - found.levels[-1, 0]
-    np.testing.assert_allclose(end, [0] * 6 + [2] * 2, atol=1e-12)
-
-
 @pytest.mark.parametrize("n", [3, 5])
 def test_levels(n):
     qubo = kq.Qubo.from_rows(*tools.rows_and_gradients(n, n=n, m=1))
@@ -121,16 +113,3 @@ def test_advantage_schedule():
     least = np.hypot(*strengths(np.linspace(0, 1, 10_001))).min()
     np.testing.assert_allclose(found.gap, least, rtol=1e-6)
     assert found.unit == "GHz"
-
-
-@pytest.mark.parametrize(
-    ("fields", "options", "message"),
-    [
-        ([1.0], {"schedule": "dwave"}, "`schedule` must be None"),
-        ([1.0] * 11, {}, "at most 10 variables"),
-        ([0.0, 0.0], {}, "same energy for all states"),
-    ],
-)
-def test_errors(fields, options, message):
-    with pytest.raises(ValueError, match=f"{message}.*Received: "):
-        gap(fields, **options)

@@ -197,6 +197,7 @@ def _places(layer_class, axes, size, strides, padding, dilations, output):
         strides,
         padding,
         dilation_rate=dilations,
+        data_format="channels_last",
         use_bias=False,
         kernel_initializer="zeros",
         name="windows",

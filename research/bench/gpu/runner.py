@@ -92,7 +92,7 @@ def measure(folder, network):
 
 
 def _code(folder):
-    """Returns the fingerprint of the code that was exported, if known."""
+    """Returns the hash of the code that was exported, if known."""
     path = folder / "code.txt"
     return path.read_text() if path.exists() else None
 
