@@ -73,10 +73,6 @@ class Layout:
         weights: Array. For each coupler between chains, 2 divided by the number
             of couplers of the same entry.
         limits: The `Limits` of the chip for these couplers.
-
-    Raises:
-        ValueError: If slots share a qubit, or if two chains of a slot are not
-            coupled.
     """
 
     def __init__(self, slots, sampler):
@@ -92,11 +88,6 @@ class Layout:
         self.variable = np.repeat(np.arange(len(chains)), self.lengths)
         self.slot = np.repeat(np.arange(len(slots)), self.sizes)[self.variable]
         position = {qubit: k for k, qubit in enumerate(self.qubits)}
-        if len(position) < len(self.qubits):
-            raise ValueError(
-                "`slots` must use every qubit only once. Received: "
-                f"{len(self.qubits) - len(position)} repeated qubits"
-            )
         structure = EmbeddedStructure(sampler.edgelist, dict(enumerate(chains)))
         couplers = [
             pair for v in structure for pair in structure.chain_edges(v)
@@ -125,12 +116,6 @@ class Layout:
                     structure.interaction_edges(start + i, start + j)
                 )
                 count = len(couplers) - before
-                if not count:
-                    raise ValueError(
-                        "`slots` must have a coupler between all chains of a "
-                        f"slot. Received: none between variables {i} and {j} "
-                        f"of slot {number}"
-                    )
                 entries.extend(count * [i * n + j])
                 # Each pair is in both halves of the symmetric matrix.
                 weights.extend(count * [2.0 / count])

@@ -59,7 +59,6 @@ class MockQPU(MockDWaveSampler):
     def sample(self, bqm, **parameters):
         spin = bqm.spin
         timing = self._timing(bqm.num_variables, parameters)
-        self._check_ranges(parameters, timing)
         scaled = spin.copy()
         excess = ranges.excess(scaled, self.properties)
         if parameters.get("auto_scale", True):
@@ -70,15 +69,6 @@ class MockQPU(MockDWaveSampler):
         found.info["timing"].update(timing)
         found.record.energy = spin.energies(found)
         return found.change_vartype(bqm.vartype, inplace=False)
-
-    def _check_ranges(self, parameters, timing):
-        limits = ranges.parameter_ranges(self.properties)
-        for name, (low, high) in limits.items():
-            if name in parameters and not low <= parameters[name] <= high:
-                raise SolverFailureError(f"Parameter {name} out of range")
-        longest = self.properties["problem_run_duration_range"][1]
-        if timing["qpu_sampling_time"] > longest:
-            raise SolverFailureError("Problem run duration out of range")
 
     def _timing(self, num_qubits, parameters):
         """Returns the times in microseconds, in the format of a QPU."""

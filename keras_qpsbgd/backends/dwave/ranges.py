@@ -182,10 +182,14 @@ def check_parameters(backend):
             "instead. Received: fast_anneal="
             f"{backend.parameters['fast_anneal']!r}"
         )
-    limits = parameter_ranges(sampler.properties)
-    for name, value in call_parameters(backend).items():
-        low, high = limits.get(name, (-np.inf, np.inf))
-        if isinstance(value, (int, float)) and not low <= value <= high:
+    given = call_parameters(backend)
+    for name in ("num_reads", "annealing_time"):
+        bounds = sampler.properties.get(f"{name}_range")
+        value = given.get(name)
+        if not bounds or value is None:
+            continue
+        low, high = bounds
+        if not low <= value <= high:
             raise BackendUnavailable(
                 f"`{name}` must be between {low:g} and {high:g} on this "
                 f"solver. Received: {name}={value}"
@@ -208,12 +212,3 @@ def check_duration(backend, calls):
             f"`annealing_time`. Received: num_reads={backend.num_reads}, "
             f"annealing_time={backend.annealing_time}"
         )
-
-
-def parameter_ranges(properties):
-    """Returns the known ranges of `num_reads` and `annealing_time`."""
-    known = {
-        name: properties.get(f"{name}_range")
-        for name in ("num_reads", "annealing_time")
-    }
-    return {name: bounds for name, bounds in known.items() if bounds}

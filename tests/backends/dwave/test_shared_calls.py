@@ -142,6 +142,17 @@ def test_no_further_call_after_a_failure(monkeypatch):
         assert isinstance(error, Stopped) and error.info["calls"] == 0
 
 
+def test_failures_beside_a_wide_layer():
+    options = {"block_size": 5, "block_sweeps": 1}
+    problems = qubos([(4, 2), (9, 2)])
+    backend = qpu(ExactChip({0: failure()}), **options)
+    narrow, wide = backend.solve_layers(problems, [1, 2], True)
+    assert str(narrow) == "broken" and isinstance(wide, Stopped)
+    backend = qpu(ExactChip({1: failure()}), **options)
+    narrow, wide = backend.solve_layers(problems, [1, 2], False)
+    assert not isinstance(narrow, Exception) and str(wide) == "broken"
+
+
 def test_other_layers_keep_their_answers(monkeypatch):
     """Call 1 has three columns of the second layer. It is not sent again."""
     chip = ExactChip({1: failure()})
