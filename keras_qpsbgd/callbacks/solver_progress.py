@@ -150,7 +150,7 @@ class SolverProgress(keras.callbacks.Callback):
 
     def _announce_compilation(self, optimizer):
         """Says why the first bar shows a long time, unless it does not."""
-        is_first = not optimizer._checked  # set when a step is traced
+        is_first = not optimizer._solver.is_checked  # set in the first step
         if is_first and optimizer.backend.compiled and self._has_bar():
             print("The first step compiles the solver. The others are faster.")
 

@@ -63,7 +63,7 @@ class StepSolver:
         self.progress = HostProgress()
         self._warn_once = weakref.WeakMethod(warn_once)
         self._drop = drop and weakref.WeakMethod(drop)
-        self._is_checked = False
+        self.is_checked = False
 
     def get_config(self):
         """Returns the arguments of `QPSBGD` that select the solver."""
@@ -91,13 +91,13 @@ class StepSolver:
                 "`compile` or to your `tf.function`. On a GPU, Keras 3 uses "
                 "XLA by default. Received: jit_compile=True"
             )
-        if self._is_checked:
+        if self.is_checked:
             return
         self.backend.check_layers(sizes)
         if self.fallback is not None:
             self.fallback.check_layers(sizes)
         _log_cost(self.backend, sizes)
-        self._is_checked = True
+        self.is_checked = True
 
     def solve(self, names, layers, seeds, step, recorder):
         """Returns the states of each layer, zero for entries to hold.
