@@ -1,4 +1,4 @@
-"""`demo`: trains a network on handwritten digits with two methods.
+"""`demo`: trains a network on handwritten digits, and draws what it learned.
 
 - QP-SBGD: `QPSBGD` with the native backend trains the binary kernels, and Adam
   trains batch normalization.
@@ -51,16 +51,23 @@ def run(arguments):
         f"{seeds} seed{'s' * (seeds > 1)}\n"
         "The first step of a method compiles it, which takes a few seconds.\n"
     )
-    rows = []
+    rows, curves = [], {}
     for method in RATES:
         start_of_method = time.perf_counter()
-        accuracies = train(method, training, testing, epochs, seeds)
+        curves[method] = train(method, training, testing, epochs, seeds)
         seconds = (time.perf_counter() - start_of_method) / seeds
+        accuracies = [curve[-1] for curve in curves[method]]
         rows.append((method, accuracy_text(accuracies), f"{seconds:.1f}"))
     head = ("method", "test accuracy", "seconds per run")
     print("\n" + "\n".join(_tables.table(head, rows, (17, 19))))
     if seeds > 1:
         print("+- is the standard error of the mean over seeds.")
+    try:
+        draw(curves, arguments.output)
+    except ImportError as error:
+        print(f"\nNo picture was drawn. {error}")
+    else:
+        print(f"\nAccuracies after each epoch: {arguments.output}")
     print(f"\nDone in {time.perf_counter() - start:.0f} s.")
     return 0
 
@@ -123,7 +130,7 @@ def train(method, training, testing, epochs, seeds):
     Compilation takes longer than training here, so all seeds share it.
 
     Returns:
-        A list of test accuracies.
+        For each seed, the list of the test accuracies after all epochs.
     """
     x, y = training
     model = build_model()
@@ -134,7 +141,7 @@ def train(method, training, testing, epochs, seeds):
     )
     model.optimizer.build(model.trainable_variables)
     state = [variable.numpy() for variable in model.optimizer.variables]
-    accuracies = []
+    curves = []
     for seed in range(seeds):
         keras.utils.set_random_seed(seed)
         model.set_weights(build_model().get_weights())
@@ -142,13 +149,19 @@ def train(method, training, testing, epochs, seeds):
             variable.assign(value)
         name = f"{method}, seed {seed}"
         console.show_status(f"{name} ...")
-        model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=0)
-        _, accuracy = model.evaluate(
-            *testing, batch_size=TEST_IMAGES, verbose=0
+        history = model.fit(
+            x,
+            y,
+            batch_size=BATCH,
+            epochs=epochs,
+            validation_data=testing,
+            validation_batch_size=TEST_IMAGES,
+            verbose=0,
         )
-        print(f"{name}: {accuracy:.1%} of the test images")
-        accuracies.append(accuracy)
-    return accuracies
+        curve = history.history["val_accuracy"]
+        print(f"{name}: {curve[-1]:.1%} of the test images")
+        curves.append(curve)
+    return curves
 
 
 def accuracy_text(accuracies):
@@ -158,3 +171,36 @@ def accuracy_text(accuracies):
         return f"{mean:.1f} %"
     error = 100 * np.std(accuracies, ddof=1) / math.sqrt(len(accuracies))
     return f"{mean:.1f} +- {error:.1f} %"
+
+
+def draw(curves, path):
+    """Draws the mean test accuracies after each epoch.
+
+    Args:
+        curves: Dictionary that maps each method to the results of `train`.
+        path: File to write.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+    """
+    axes = common.new_axes()
+    for method, color in zip(curves, common.COLORS):
+        percent = 100 * np.array(curves[method])
+        mean, epochs = percent.mean(axis=0), np.arange(len(percent[0])) + 1
+        axes.plot(epochs, mean, "o-", color=color, label=method, markersize=4)
+        axes.fill_between(
+            epochs,
+            percent.min(axis=0),
+            percent.max(axis=0),
+            color=color,
+            alpha=0.2,
+            lw=0,
+        )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("test accuracy [%]")
+    axes.set_title(f"Digits, 64-{HIDDEN}-10 with binary weights", loc="left")
+    axes.set_ylim(top=100)
+    axes.locator_params(axis="x", integer=True)
+    axes.grid(axis="y", color="#dddddd")
+    axes.legend(loc="lower right", frameon=False)
+    axes.figure.savefig(path, dpi=150)

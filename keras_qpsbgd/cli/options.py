@@ -28,10 +28,11 @@ def add_demo(commands):
         "demo",
         "train a binary network on handwritten digits (about a minute)",
         "The test accuracy of QP-SBGD is compared with that of BinaryConnect "
-        "(Adam).",
+        "(Adam). A picture shows the accuracies after each epoch.",
     )
     _count(parser, "--epochs", "number of training epochs", 20)
     _count(parser, "--seeds", "number of training runs per method", 3)
+    _output(parser, "draw the accuracies in FILE", "digits.png")
 
 
 def add_backends(commands):
@@ -161,11 +162,12 @@ def _count(parser, name, text, default=None):
     )
 
 
-def _output(parser, text):
+def _output(parser, text, default=None):
     """Adds the option `--output`."""
     parser.add_argument(
         "--output",
         type=lambda path: pathlib.Path(path).expanduser(),
+        default=default,
         metavar="FILE",
-        help=text,
+        help=text + (f" (default: {default})" if default else ""),
     )

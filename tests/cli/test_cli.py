@@ -55,9 +55,10 @@ def test_demo_without_scikit_learn(capsys, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_demo(capsys, monkeypatch):
+def test_demo(capsys, monkeypatch, tmp_path):
     """Every seed starts from new weights and an optimizer without history."""
     pytest.importorskip("sklearn")
+    picture = tmp_path / "digits.png"
     found = []
     train = demo.train
     monkeypatch.setattr(
@@ -65,12 +66,19 @@ def test_demo(capsys, monkeypatch):
     )
     for seeds in ("1", "2"):
         command = ["demo", "--epochs", "1", "--seeds", seeds]
-        assert cli.main(command) == 0
-        out = capsys.readouterr().out
+        assert cli.main([*command, "--output", str(picture)]) == 0
+        out = capsys.readouterr().out.replace(str(picture), "FILE")
+        assert "Accuracies after each epoch: FILE" in out
         for method in demo.RATES:
             assert f"\n{method}  " in out  # the row in the table
         assert max(map(len, out.splitlines())) <= 80
     assert found[0] == found[2][:1] and found[2][0] != found[2][1]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    assert cli.main([*command, "--output", str(picture)]) == 0
+    assert "No picture was drawn. This tool needs matplot" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.slow
