@@ -61,7 +61,7 @@ class BinaryOptimizer(_keras.Optimizer):
 
     # Setup
 
-    def build(self, variables):
+    def build(self, variables: Any) -> None:
         """Creates the state of the optimizer.
 
         Does nothing if `variables` is empty. Keras 3 passes an empty list when

@@ -1,5 +1,7 @@
 """The inner optimizer, which updates the variables that are not binary."""
 
+from typing import Any
+
 from keras_qpsbgd import _keras
 
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -7,7 +9,7 @@ CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 REAL_ONLY = ("weight_decay", *CLIPPING)
 
 
-def delegated(owner, name):
+def delegated(owner: str, name: str) -> property:
     """Returns a property that forwards to an attribute of another object.
 
     Args:
@@ -15,7 +17,7 @@ def delegated(owner, name):
         name: String. The name of the property and of the attribute.
     """
 
-    def read(self):
+    def read(self) -> Any:
         return getattr(getattr(self, owner), name, None)
 
     def write(self, value):

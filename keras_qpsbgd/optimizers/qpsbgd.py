@@ -204,7 +204,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
 
     # Setup
 
-    def build(self, variables):
+    def build(self, variables: Any) -> None:
         super().build(variables)
         # Replicas run one after the other and must all do the same, so if the
         # first one builds the optimizer, `apply` connects it afterwards.

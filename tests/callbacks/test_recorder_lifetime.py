@@ -111,7 +111,6 @@ def test_failed_solves():
     ("make", "name", "values"),
     [
         (kq.callbacks.QuboRecorder, "every", [0, 1.5, "10"]),
-        (kq.callbacks.SolverProgress, "after", [-1, "2", None]),
         (kq.callbacks.BackupAndRestore, "backup_dir", ["", ".", "/"]),
     ],
 )
