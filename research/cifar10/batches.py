@@ -32,8 +32,8 @@ class DeviceImages:
 
 
 def scaled(x):
-    """Returns the values from -1 to 1 of pixels with 6 bits."""
-    return x.astype(jnp.float32) / 32 - 1
+    """Returns pixels as values from -1 to 1."""
+    return x.astype(jnp.float32) / 127.5 - 1
 
 
 @jax.jit

@@ -26,6 +26,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.graph import products
+from keras_qpsbgd.layers.statistics import mark_of
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
 from research import code_version
 from research.bench.gpu import lowering
@@ -87,6 +88,7 @@ OPTIMIZERS = {
     "paper": (kq.QPSBGD, {"rule": "paper", "seed": 0}),
 }
 ACTIVATIONS = ("relu", "binary")
+NETWORKS = ("pooled", "vgg", "vgg-binary")
 CODE = (
     *code_version.TRAINING,
     "research/cifar10/batches.py",
@@ -110,6 +112,14 @@ def main(arguments=None):
         metavar="NAME",
         choices=OPTIMIZERS,
         help=f"of {', '.join(OPTIMIZERS)}",
+    )
+    parser.add_argument(
+        "--network",
+        choices=NETWORKS,
+        default="pooled",
+        help="vgg: VGG-small, whose first and last layers have real weights. "
+        "vgg-binary: VGG-small with binary weights alone. pooled: with global "
+        "average pooling instead of its large dense layer (default)",
     )
     parser.add_argument(
         "--width",
@@ -137,6 +147,7 @@ def main(arguments=None):
         size = export(
             arguments.folder / name,
             name,
+            arguments.network,
             width=arguments.width,
             activation=arguments.activation,
             batch=arguments.batch,
@@ -146,42 +157,54 @@ def main(arguments=None):
     return 0
 
 
-def network(width, activation):
-    """Returns the network: six convolutions and a dense layer, all binary.
+def network(width, activation, kind="pooled"):
+    """Returns a network of six convolutions and a dense layer.
 
     Binary activations come after the pooling. The maximum of binary numbers
-    would nearly always be +1.
+    would nearly always be +1. A real last layer has real inputs, as in the
+    papers on VGG-small.
+
+    Args:
+        width: Integer. Channels of the first two layers. The next two have
+            twice as many, and the last two four times.
+        activation: String. One of `ACTIVATIONS`.
+        kind: String. One of `NETWORKS`. Defaults to `"pooled"`.
     """
+    has_real_ends = kind == "vgg"
     model = keras.Sequential([keras.layers.InputLayer(IMAGE)])
     for index, factor in enumerate([1, 1, 2, 2, 4, 4]):
-        model.add(
-            kq.layers.BinaryConv2D(
-                width * factor, 3, padding="same", use_bias=False
-            )
-        )
+        is_real = has_real_ends and index == 0
+        create = keras.layers.Conv2D if is_real else kq.layers.BinaryConv2D
+        model.add(create(width * factor, 3, padding="same", use_bias=False))
+        is_last = index == 5 and activation == "binary" and has_real_ends
         following = [
             keras.layers.BatchNormalization(momentum=0.9),
-            keras.layers.Activation(activation),
+            keras.layers.Activation("hard_tanh" if is_last else activation),
         ]
         if index % 2:
             place = 0 if activation == "binary" else len(following)
             following.insert(place, keras.layers.MaxPooling2D())
         for layer in following:
             model.add(layer)
-    model.add(keras.layers.GlobalAveragePooling2D())
+    if kind == "pooled":
+        model.add(keras.layers.GlobalAveragePooling2D())
+    else:
+        model.add(keras.layers.Flatten())
+    if has_real_ends:
+        model.add(keras.layers.Dense(CLASSES))
+        return model
     model.add(kq.layers.BinaryDense(CLASSES, use_bias=False))
     model.add(keras.layers.BatchNormalization(momentum=0.9))
     return model
 
 
-def export(folder, optimizer, width, activation, batch):
+def export(folder, optimizer, kind, width, activation, batch):
     """Exports the programs of one optimizer.
 
     Args:
         folder: `pathlib.Path` of the programs of this optimizer.
         optimizer: String. One of `OPTIMIZERS`.
-        width: Integer. Channels of the first two layers.
-        activation: String. One of `ACTIVATIONS`.
+        kind, width, activation: See `network`.
         batch: Integer. Images per training step.
 
     Returns:
@@ -196,7 +219,7 @@ def export(folder, optimizer, width, activation, batch):
             getattr(rule, name), trainable=False, name=name
         )
         setattr(rule, name, settings[name])
-    model = network(width, activation)
+    model = network(width, activation, kind)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(rule, loss)
     rule.build(model.trainable_variables)
@@ -218,11 +241,13 @@ def export(folder, optimizer, width, activation, batch):
     kernels = [
         v for v in model.trainable_variables if v.path.endswith("kernel")
     ]
+    binary = [v for v in kernels if mark_of(v) is not None]
     inner = getattr(rule, "real_optimizer", None)
     record = {
         "code": code_version.version(*CODE),
         "optimizer": type(rule).__name__,
         "arguments": arguments,
+        "network": kind,
         "width": width,
         "activation": activation,
         "batch": batch,
@@ -232,6 +257,9 @@ def export(folder, optimizer, width, activation, batch):
         "real_rate": inner and state.position(inner.learning_rate),
         "settings": {k: state.position(v) for k, v in settings.items()},
         "kernels": [state.position(v) for v in kernels],
+        "binary": [state.position(v) for v in binary],
+        # In the order of the model.
+        "weights": [state.position(v) for v in model.weights],
         "metrics": [state.position(v) for v in model.metrics_variables],
         "predict": [state.captured(t) for t in prediction.captured_inputs],
         "paths": state.paths(

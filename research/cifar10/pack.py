@@ -1,16 +1,15 @@
-"""Packs CIFAR-10 into a small file.
+"""Packs CIFAR-10 into two files.
 
     python -m research.cifar10.pack FOLDER [--file CIFAR10_NPZ]
 
-The images have 6 bits per channel, and differences of neighbors are stored,
-which compress better: `FOLDER` receives `images.npz` with 45 MB. Training and
-validation images are different images of the training set of CIFAR-10, test
-images are from its test set. Packing needs NumPy, and TensorFlow if no file is
-given.
+`FOLDER` receives `images-0.npz` and `images-1.npz` with 53 MB each. They have
+all 60,000 images. Differences of neighbors are stored, which compress better.
+Packing needs NumPy, and TensorFlow if no file is given.
 """
 
 import argparse
-import lzma
+import bz2
+import concurrent.futures
 import pathlib
 import sys
 from typing import NamedTuple
@@ -18,16 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 IMAGE = (32, 32, 3)
-FILE = "images.npz"
-DROPPED_BITS = 2
-TRAIN, VALIDATION, TEST = 30_000, 5_000, 5_000
+FILES = ("images-0.npz", "images-1.npz")
+PART = 5_000  # images that are compressed together
+VALIDATION = 5_000
 
 
 class Images(NamedTuple):
-    """Images with 6 bits per channel and their labels.
+    """Images and their labels.
 
     Attributes:
-        x: Array of uint8 with shape (images, 32, 32, 3) and values up to 63.
+        x: Array of uint8 with shape (images, 32, 32, 3).
         y: Array of int32 with shape (images,).
     """
 
@@ -39,7 +38,7 @@ def main(arguments=None):
     """Packs the images. Returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m research.cifar10.pack",
-        description="Pack CIFAR-10 into a small file.",
+        description="Pack CIFAR-10 into two files.",
     )
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument(
@@ -50,8 +49,8 @@ def main(arguments=None):
         "(default: Keras downloads the images)",
     )
     arguments = parser.parse_args(arguments)
-    path = pack(arguments.folder, _read(arguments.file))
-    print(f"{path}: {path.stat().st_size:,} bytes")
+    for path in pack(arguments.folder, _read(arguments.file)):
+        print(f"{path}: {path.stat().st_size:,} bytes")
     return 0
 
 
@@ -67,29 +66,22 @@ def _read(path):
 
 
 def pack(folder, data):
-    """Writes the file and returns its path.
+    """Writes the files and returns their paths.
 
     Args:
         folder: `pathlib.Path`.
         data: Training images, training labels, test images and test labels.
-            Validation images are other images of the training set. Test images
-            are the first of the test set.
     """
     x_train, y_train, x_test, y_test = data
-    chosen = np.random.default_rng(0).permutation(len(y_train))
-    parts = {
-        "train": (x_train, y_train, chosen[:TRAIN]),
-        "validation": (x_train, y_train, chosen[TRAIN:][:VALIDATION]),
-        "test": (x_test, y_test, np.arange(TEST)),
-    }
-    arrays = {}
-    for name, (x, y, rows) in parts.items():
-        arrays[f"{name}_x"] = _compressed(x[rows] >> DROPPED_BITS)
-        arrays[f"{name}_y"] = y[rows].ravel().astype(np.int32)
+    x = np.concatenate([x_train, x_test])
+    y = np.concatenate([y_train, y_test]).ravel().astype(np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    np.savez(path, **arrays)
-    return path
+    paths = [folder / name for name in FILES]
+    for path, rows in zip(paths, np.array_split(np.arange(len(y)), 2)):
+        parts = np.array_split(rows, -(-len(rows) // PART))
+        arrays = {f"x{i}": _compressed(x[part]) for i, part in enumerate(parts)}
+        np.savez(path, y=y[rows], test=rows >= len(y_train), **arrays)
+    return paths
 
 
 def _compressed(x):
@@ -98,12 +90,12 @@ def _compressed(x):
     planes[[0, 2]] -= planes[1]  # modulo 256
     for axis in (2, 3):
         planes = np.diff(planes, axis=axis, prepend=np.uint8(0))
-    return np.frombuffer(lzma.compress(planes.tobytes()), np.uint8)
+    return np.frombuffer(bz2.compress(planes.tobytes()), np.uint8)
 
 
 def _images(content):
     """Reverses `_compressed`."""
-    planes = np.frombuffer(lzma.decompress(content.tobytes()), np.uint8)
+    planes = np.frombuffer(bz2.decompress(content.tobytes()), np.uint8)
     height, width, colors = IMAGE
     planes = planes.reshape(colors, -1, height, width)
     for axis in (2, 3):
@@ -112,20 +104,34 @@ def _images(content):
     return np.ascontiguousarray(planes.transpose(1, 2, 3, 0))
 
 
-def load(folder):
-    """Reads the file.
+def load(folder, validation):
+    """Reads the files.
 
     Args:
         folder: `pathlib.Path`.
+        validation: Integer. Number of training images that are kept for
+            validation, always the same ones.
 
     Returns:
         A dictionary with `Images` for `"train"`, `"validation"` and `"test"`.
     """
-    with np.load(folder / FILE) as file:
-        return {
-            name: Images(_images(file[f"{name}_x"]), file[f"{name}_y"])
-            for name in ("train", "validation", "test")
-        }
+    x, y, test = [], [], []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for name in FILES:
+            with np.load(folder / name) as file:
+                y.append(file["y"])
+                test.append(file["test"])
+                parts = [key for key in file.files if key.startswith("x")]
+                x += pool.map(_images, [file[key] for key in parts])
+    x, y, test = map(np.concatenate, (x, y, test))
+    known = np.flatnonzero(~test)
+    chosen = np.random.default_rng(0).permutation(len(known))
+    rows = {
+        "train": known[np.sort(chosen[validation:])],
+        "validation": known[chosen[:validation]],
+        "test": np.flatnonzero(test),
+    }
+    return {k: Images(x[r], y[r].astype(np.int32)) for k, r in rows.items()}
 
 
 if __name__ == "__main__":

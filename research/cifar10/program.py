@@ -44,15 +44,21 @@ class Program:
         self.state = []
 
     @property
+    def network(self):
+        """A name of the network for files."""
+        keys = "network", "activation", "width"
+        return "-".join(str(self.record[key]) for key in keys)
+
+    @property
     def has_real_rate(self):
         """Whether binary kernels and other variables have different rates."""
         return self.record["real_rate"] is not None
 
     def description(self):
         """Returns facts for the results."""
-        keys = "optimizer", "arguments", "width", "activation", "batch"
+        keys = "optimizer", "arguments", "network", "width", "activation"
         return {
-            **{key: self.record[key] for key in keys},
+            **{key: self.record[key] for key in (*keys, "batch")},
             "code": self.record.get("code"),
             "sha256": self._hash,
             "compile_seconds": self.compile_seconds,
@@ -71,6 +77,24 @@ class Program:
             values[index] = np.asarray(value, values[index].dtype)
         self.state = [jax.device_put(value) for value in values]
 
+    def store(self, path, history):
+        """Stores the state and the lists of a history in one step."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new.npz")
+        arrays = {f"{i:04}": np.asarray(v) for i, v in enumerate(self.state)}
+        np.savez(new, history=np.array(history, float), **arrays)
+        new.replace(path)
+
+    def resume(self, path, history):
+        """Continues from a stored state, if there is one."""
+        if not path.exists():
+            return
+        with np.load(path) as file:
+            for values, stored in zip(history, file["history"]):
+                values.extend(stored.tolist())
+            names = sorted(set(file.files) - {"history"})
+            self.state = [jax.device_put(file[name]) for name in names]
+
     def reset_metrics(self):
         """Makes the loss the mean over the following steps."""
         for index in self.record["metrics"]:
@@ -84,6 +108,16 @@ class Program:
         for position, output in self._updates:
             self.state[position] = outputs[output]
         return outputs[0]
+
+    def weights(self):
+        """Returns the weights of the model, binary ones as packed bits."""
+        found = {}
+        for number, index in enumerate(self.record["weights"]):
+            value = np.asarray(self.state[index])
+            if index in self.record["binary"]:
+                value = np.packbits(value >= 0)
+            found[f"{number:03}"] = value
+        return found
 
     def accuracy(self, images):
         """Returns the share of images that are classified correctly."""

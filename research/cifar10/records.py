@@ -71,8 +71,9 @@ def read(path):
 
 
 def network(run):
-    """Returns activation and width. Old runs have no activation."""
-    return run.get("activation", "relu"), run["width"]
+    """Returns activation, width and kind of the network of a run."""
+    kind = run.get("network", "pooled")
+    return run.get("activation", "relu"), run["width"], kind
 
 
 def configuration(run):

@@ -34,6 +34,11 @@ NAMES = {
     "bop": "Bop",
     "paper": '`QPSBGD(rule="paper")`',
 }
+TITLES = {
+    "pooled": "{width} filters",
+    "vgg": "VGG-small, first and last layer real",
+    "vgg-binary": "VGG-small, all layers binary",
+}
 END = "\N{DAGGER}"
 FIGURE = "curves.png"
 # A panel has room for all accuracies after so many epochs. The curves start
@@ -62,9 +67,10 @@ def markdown(runs):
 
 def title(network, epochs):
     """Returns the title of a network and a number of epochs."""
-    activation, width = network
-    kind = "binary activations" if activation == "binary" else "ReLU"
-    return f"{width} filters, {kind}, {epochs} epochs"
+    activation, width, kind = network
+    what = "binary activations" if activation == "binary" else "ReLU"
+    name = TITLES[kind].format(width=width)
+    return f"{name}, {what}, {epochs} epochs"
 
 
 def note(runs):
@@ -77,7 +83,7 @@ def note(runs):
 
 
 def by_network(runs):
-    """Returns the runs of each network, by activation and width."""
+    """Returns the runs of each network, by `records.network`."""
     found = collections.defaultdict(list)
     for run in runs:
         found[records.network(run)].append(run)
@@ -228,12 +234,15 @@ def _draw(row, network, runs, times, styles):
     from matplotlib.ticker import MaxNLocator
 
     epochs = lengths(runs)[-1]
+    # Runs on all training images have no validation images.
+    validated = "validation_by_epoch" in fresh(runs)[0]
+    accuracy = "validation_by_epoch" if validated else "test_by_epoch"
     lowest = []
     for program in methods(fresh(runs)):
         found = list(chosen(runs, program, epochs).values())
         if not found:
             continue
-        accuracies = [run["validation_by_epoch"] for run in found]
+        accuracies = [run[accuracy] for run in found]
         mean, error = map(np.asarray, mean_and_error(accuracies))
         rest = slice(min(SHOWN, epochs) - 1, None)
         low, high = mean - np.nan_to_num(error), mean + np.nan_to_num(error)
@@ -255,7 +264,7 @@ def _draw(row, network, runs, times, styles):
                     lw=0,
                 )
     row[0].set_title(title(network, epochs), loc="left", fontsize=10)
-    row[0].set_ylabel("validation accuracy")
+    row[0].set_ylabel("validation accuracy" if validated else "test accuracy")
     row[0].set_ylim(bottom=min(lowest) - 0.01)
     row[0].xaxis.set_major_locator(
         MaxNLocator(integer=True, steps=[1, 2, 5, 10])

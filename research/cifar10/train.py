@@ -5,7 +5,8 @@
 `RUNS` is `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`, with the path of a program in
 the folder `PROGRAMS`. Parts at the end can be left out, and empty parts have
 their defaults: 12 epochs, the rate 0.001, the seed 0 and no settings. All pairs
-of a rate and a seed are trained:
+of a rate and a seed are trained. Runs on the tuning seeds keep 5,000 training
+images for validation. The others train on all 50,000:
 
     relu-64/averaged:12:0.001,0.003:0,1,2    six runs
     relu-64/adam                             one run
@@ -24,11 +25,13 @@ Images are flipped and shifted at random. The seed determines the initial
 kernels, the order of the images, flips and shifts. They are the same for all
 programs.
 
-After each epoch, the command prints the validation accuracy. After the last one
-it also prints the test accuracy, the mean training loss of the epoch and the
-time per step, and appends a line of JSON to `FILE`, with validation accuracy,
-training loss and seconds of each epoch. With `--time`, the programs (of one
-network) take turns, and nothing else is measured.
+After each epoch, the command prints the validation accuracy, or the test
+accuracy without validation images. At the end it appends a line of JSON to
+`FILE`, with accuracy, training loss and seconds of each epoch. With
+`--weights`, it also stores the weights of runs that train on all images. With
+`--state`, the state of a run is stored every 10 epochs, and the run continues
+from it if the command is repeated. With `--time`, the programs (of one network)
+take turns, and nothing else is measured.
 
 The command needs JAX and NumPy, but neither TensorFlow nor the library.
 """
@@ -52,6 +55,7 @@ from research.cifar10 import records
 from research.cifar10.program import Program
 
 REAL_RATE = 1e-3
+STORED = 10  # epochs between two states
 TIMED = 20  # steps of a program before the next one takes its turn
 
 
@@ -61,7 +65,7 @@ def main(arguments=None):
     device = jax.devices()[0]
     print(f"JAX {jax.__version__}, {device.device_kind}", flush=True)
     if arguments.time:
-        images = _images(arguments.data)["train"]
+        images = _images(arguments.data, 0)["train"]
         results = time_programs(
             arguments.programs, arguments.runs, images, arguments.time
         )
@@ -71,15 +75,24 @@ def main(arguments=None):
         record = records.describe(arguments.programs, runs.program)
         asked = records.missing(runs, record, arguments.output)
         for rate, seed, settings in asked:
+            program = _program(arguments.programs, runs.program)
+            is_tuning = seed in records.TUNING
             result = train(
-                _program(arguments.programs, runs.program),
-                _images(arguments.data),
+                program,
+                _images(arguments.data, pack.VALIDATION * is_tuning),
                 runs.epochs,
                 rate,
                 seed,
                 settings,
+                arguments.state,
             )
             _append(arguments.output, result)
+            if arguments.weights is not None and not is_tuning:
+                arguments.weights.mkdir(parents=True, exist_ok=True)
+                name = f"{runs.program.replace('/', '-')}-{seed}.npz"
+                np.savez_compressed(
+                    arguments.weights / name, **program.weights()
+                )
     return 0
 
 
@@ -87,12 +100,12 @@ _program = functools.cache(Program)
 
 
 @functools.cache
-def _images(folder):
-    """Returns the `DeviceImages` of a folder."""
+def _images(folder, validation):
+    """Returns the `DeviceImages` of a folder. See `pack.load`."""
     start = time.perf_counter()
     found = {
         name: batches.DeviceImages(*images)
-        for name, images in pack.load(folder).items()
+        for name, images in pack.load(folder, validation).items()
     }
     print(f"images loaded in {time.perf_counter() - start:.1f} s", flush=True)
     return found
@@ -130,6 +143,18 @@ def _arguments(arguments):
         metavar="FILE",
         help="append a line of JSON per run to this file, and skip runs that "
         "it has",
+    )
+    parser.add_argument(
+        "--weights",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        help="store the weights of runs that train on all images here",
+    )
+    parser.add_argument(
+        "--state",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        help="store the states of unfinished runs here",
     )
     parser.add_argument(
         "--time",
@@ -171,7 +196,7 @@ def _append(path, *results):
             file.write("".join(lines).encode())
 
 
-def train(program, data, epochs, rate, seed, settings):
+def train(program, data, epochs, rate, seed, settings, states=None):
     """Trains a program from the start and prints the results.
 
     Args:
@@ -183,6 +208,7 @@ def train(program, data, epochs, rate, seed, settings):
         seed: Integer.
         settings: Dictionary. Values of other variables by name, and the first
             rate of other variables. Optimizers of Keras do not use it.
+        states: `pathlib.Path` of a folder (optional), see `--state`.
 
     Returns:
         A dictionary.
@@ -198,8 +224,14 @@ def train(program, data, epochs, rate, seed, settings):
     # The first call compiles the function.
     rates = rate, real_rate
     next(batches.of_epoch(data["train"], size, 0, epochs, seed, rates))
-    accuracies, losses, seconds = [], [], []
-    for epoch in range(epochs):
+    images = data["validation" if len(data["validation"].labels) else "test"]
+    accuracies, losses, seconds = history = [], [], []
+    stored = None
+    if states is not None:
+        key = f"{program.network}-{label}-{epochs}".replace(" ", "-")
+        stored = states / f"{key}.npz"
+        program.resume(stored, history)
+    for epoch in range(len(seconds), epochs):
         program.reset_metrics()
         start = time.perf_counter()
         for batch in batches.of_epoch(
@@ -208,24 +240,30 @@ def train(program, data, epochs, rate, seed, settings):
             loss = program.step(*batch)
         jax.block_until_ready(program.state)
         seconds.append(round(time.perf_counter() - start, 4))
-        accuracies.append(round(program.accuracy(data["validation"]), 6))
+        accuracies.append(round(program.accuracy(images), 6))
         loss = float(np.asarray(loss))
         losses.append(round(loss, 5) if math.isfinite(loss) else None)
         print(
-            f"{label} epoch {epoch + 1}: validation {accuracies[-1]:.4f}",
+            f"{label} epoch {epoch + 1}: {accuracies[-1]:.4f} "
+            f"loss {loss:.4f} {seconds[-1]:.1f} s",
             flush=True,
         )
+        if stored is not None and (epoch + 1) % STORED == 0:
+            program.store(stored, history)
+    if stored is not None:
+        stored.unlink(missing_ok=True)
+    has_validation = images is data["validation"]
     result = {
         "program": program.name,
         "epochs": epochs,
         "rate": rate,
         "seed": seed,
         "settings": settings,
-        "validation": accuracies[-1],
+        **({"validation": accuracies[-1]} if has_validation else {}),
         "test": program.accuracy(data["test"]),
         "loss": losses[-1],
         "ms_per_step": 1e3 * statistics.median(seconds) / steps,
-        "validation_by_epoch": accuracies,
+        ("validation" if has_validation else "test") + "_by_epoch": accuracies,
         "loss_by_epoch": losses,
         "seconds_by_epoch": seconds,
         "real_rate": real_rate if program.has_real_rate else None,
@@ -233,8 +271,7 @@ def train(program, data, epochs, rate, seed, settings):
         **program.description(),
     }
     print(
-        f"{label}: validation {result['validation']:.4f} "
-        f"test {result['test']:.4f} loss {loss:.4f} "
+        f"{label}: test {result['test']:.4f} loss {losses[-1]} "
         f"ms/step {result['ms_per_step']:.2f}",
         flush=True,
     )
