@@ -174,8 +174,8 @@ class BinaryOptimizer(_keras.Optimizer):
             real variables. Variables without a gradient are in neither list.
 
         Raises:
-            ValueError: If the gradients do not match the variables, or the
-                variables do not match the optimizer.
+            ValueError: If the gradients do not match the variables in number
+                or shape, or the variables do not match the optimizer.
         """
         if variables is None:
             if not self.is_built():
@@ -197,6 +197,7 @@ class BinaryOptimizer(_keras.Optimizer):
                     f"`{_path(variable)}`. It is not updated.",
                 )
                 continue
+            _check_shape(grad, variable)
             mark = self._binary.get(key)
             if mark is not None:
                 binary.append((grad, variable, mark))
@@ -325,6 +326,16 @@ class BinaryOptimizer(_keras.Optimizer):
         """Sets all variables. Legacy Keras calls this to load an HDF5 file."""
         for variable, weight in zip(self.variables, weights, strict=True):
             variable.assign(weight)
+
+
+def _check_shape(grad, variable):
+    """Raises if a gradient cannot have the shape of its variable."""
+    if not tf.TensorShape(grad.shape).is_compatible_with(variable.shape):
+        raise ValueError(
+            "`grads` must have the shapes of their variables. Received: a "
+            f"gradient of shape {tuple(grad.shape)} for the variable "
+            f"`{_path(variable)}` of shape {tuple(variable.shape)}"
+        )
 
 
 def _path(variable):
