@@ -9,6 +9,7 @@ import numpy as np
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.calls import join_columns
+from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -143,6 +144,8 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
     ) -> None:
         from dwave.samplers import SimulatedAnnealingSampler
 
+        check_number("num_reads", num_reads, at_least=1, whole=True)
+        check_number("num_sweeps", num_sweeps, at_least=0, whole=True)
         super().__init__(
             SimulatedAnnealingSampler(),
             num_reads=num_reads,
@@ -179,6 +182,8 @@ class TabuBackend(_LocalSamplerBackend):
     ) -> None:
         from dwave.samplers import TabuSampler
 
+        check_number("num_reads", num_reads, at_least=1, whole=True)
+        check_number("num_restarts", num_restarts, at_least=0, whole=True)
         super().__init__(
             TabuSampler(),
             num_reads=num_reads,
