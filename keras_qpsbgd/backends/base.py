@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 from collections.abc import Sequence
@@ -89,6 +90,8 @@ class Backend:
     warm_start: bool = False
     # Whether the states depend on the couplings. If not, layers compute none.
     uses_couplings: bool = True
+    # Whether the solver certainly uses no QPU.
+    is_local: bool = False
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None
     # Entries that the `info` of every solution has in addition to those of all
@@ -254,6 +257,9 @@ class Backend:
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
         """Estimates the QPU time of one training step.
 
+        It is zero if the class sets `is_local`, and unknown for other solvers
+        that do not override this method.
+
         Args:
             sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
 
@@ -261,8 +267,10 @@ class Backend:
             A `StepCost`.
         """
         del sizes
+        if self.is_local:
+            return StepCost(0.0, 0, f"The backend `{self.name}` uses no QPU.")
         note = f"The backend `{self.name}` has no estimate of QPU time."
-        return StepCost(0.0, 0, note)
+        return StepCost(math.nan, 0, note)
 
     def block_size_for(self, num_variables: int) -> int:
         """Returns the maximum number of variables that are solved together."""

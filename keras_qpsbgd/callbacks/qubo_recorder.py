@@ -1,6 +1,8 @@
 """Callback that records the QUBOs of training and their solutions."""
 
+import contextlib
 import datetime
+import importlib.metadata
 import io
 import os
 import pathlib
@@ -283,14 +285,17 @@ def _settings(recorder, marks):
             "seed": optimizer.seed,
         }
     chosen = recorder.layers
+    versions = {
+        "keras_qpsbgd": __version__,
+        "tensorflow": tf.__version__,
+        "keras": _keras.version(),
+        "python": platform.python_version(),
+    }
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions["dwave-system"] = importlib.metadata.version("dwave-system")
     return {
         "date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
-        "versions": {
-            "keras_qpsbgd": __version__,
-            "tensorflow": tf.__version__,
-            "keras": _keras.version(),
-            "python": platform.python_version(),
-        },
+        "versions": versions,
         "model": recorder.model.name,
         "optimizer": config,
         "layers": {

@@ -1,5 +1,7 @@
 """`QuboRecorder` with all kinds of backends and ways to train."""
 
+import importlib.metadata
+
 import dimod
 import numpy as np
 import offline
@@ -254,6 +256,8 @@ def test_file(tmp_path, monkeypatch):
     assert b"DEV-secret" not in path.read_bytes()
     assert run.settings["versions"]["keras"] == _keras.version()
     assert run.settings["versions"]["tensorflow"] == tf.__version__
+    version = importlib.metadata.version("dwave-system")
+    assert run.settings["versions"]["dwave-system"] == version
     assert run.settings["every"] == 4
     layers = run.settings["layers"]
     assert list(layers) == names(model)

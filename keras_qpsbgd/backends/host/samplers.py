@@ -30,6 +30,10 @@ class SamplerBackend(Backend):
             `retries`. All others are passed to `sampler.sample` for every
             column. A `seed` is added if the sampler accepts one.
 
+    Raises:
+        ValueError: If an argument of `Backend` is invalid, or with
+            `qpu_budget_seconds`.
+
     Example:
         ```python
         sampler = dimod.ExactSolver()
@@ -39,6 +43,12 @@ class SamplerBackend(Backend):
     """
 
     def __init__(self, sampler: Any, /, **parameters: Any) -> None:
+        if "qpu_budget_seconds" in parameters:
+            raise ValueError(
+                "`SamplerBackend` cannot limit QPU time, because it does not "
+                'know what a call costs. Use the backend `"dwave"`. Received: '
+                f"qpu_budget_seconds={parameters['qpu_budget_seconds']!r}"
+            )
         known = inspect.signature(Backend).parameters
         super().__init__(**{k: v for k, v in parameters.items() if k in known})
         self.sampler = sampler
@@ -106,6 +116,7 @@ class _LocalSamplerBackend(SamplerBackend):
 
     package = "dwave.samplers"
     install = "keras_qpsbgd[dwave]"
+    is_local = True
 
     def _plan_calls(self, qubo):
         return Backend._plan_calls(self, qubo)
