@@ -61,8 +61,11 @@ class Backend:
         retries: Integer. Maximum number of times to repeat a call after a
             transient failure (timeout, too many requests, server error). The
             waits before the retries are 1, 2, 4, ... seconds. Defaults to `3`.
-        timeout_seconds: Float. Maximum number of seconds to wait for a remote
-            call or an executor worker. Defaults to `600`.
+        timeout_seconds: Float. Maximum number of seconds to wait for an
+            executor worker, or for a call of the remote backends of this
+            package. Without an executor, `sample` of a custom backend is not
+            stopped. It should pass this value on to its solver, and raise a
+            `TransientError` after a timeout. Defaults to `600`.
 
     Example:
         ```python
