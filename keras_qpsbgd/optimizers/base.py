@@ -55,6 +55,7 @@ class BinaryOptimizer(_keras.Optimizer):
         super().__init__(learning_rate, name=name, **kwargs)
         self.real_optimizer = inner_optimizer(self, real_optimizer, real_only)
         self._binary = {}
+        self._names = {}
         self._known = frozenset()
         self._aggregate = True
         self._warned = set()
@@ -78,8 +79,8 @@ class BinaryOptimizer(_keras.Optimizer):
 
     def _build(self, variables):
         binary, real, too_wide = {}, [], []
-        for variable in variables:
-            mark = statistics.mark_of(variable)
+        marks = [statistics.mark_of(variable) for variable in variables]
+        for variable, mark in zip(variables, marks):
             if mark is not None and not self.is_binary(mark):
                 too_wide.append(mark.num_variables)
             if mark is None or not self.is_binary(mark):
@@ -96,6 +97,7 @@ class BinaryOptimizer(_keras.Optimizer):
             )
         super().build(variables)
         self._binary = binary
+        self._names = statistics.names_of([m for m in marks if m is not None])
         self._known = frozenset(map(self.variable_key, variables))
         self.add_state(list(binary.values()))
         _keras.build_inner(self.real_optimizer, real)

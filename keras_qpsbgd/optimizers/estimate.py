@@ -118,6 +118,10 @@ class SolverInfo:
         figures, and `total` sums them. Print the report to see a table. It is
         empty for backends that solve in the graph.
 
+        Layers with the same name in different models or layers have their path,
+        such as `encoder/dense`, or a number, such as `dense#2`, if they have
+        the same path, too.
+
         Returns:
             A copy of the current `SolverReport`.
 

@@ -346,7 +346,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             self.update_rule.layer_problems(found, mark)
             for found, mark in zip(averages, marks)
         ]
-        names = [mark.name for mark in marks]
+        names = [self._names[mark] for mark in marks]
         step = tf.cast(self.iterations, tf.int32)
         seeds = update_seeds(tf.convert_to_tensor(self._seed), step, len(marks))
         states = self._solver.solve(names, layers, seeds, step, self.recorder)
