@@ -168,8 +168,8 @@ class Backend:
             raise BackendUnavailable(
                 f"The backend `{self.name}` solves layers with at most "
                 f"{self.max_variables} inputs. Use the backend `native` or a "
-                f"narrower layer. Received: a layer with {num_variables} "
-                f"inputs and {num_columns} outputs"
+                f"narrower layer. Received: {num_variables} inputs and "
+                f"{num_columns} outputs"
             )
         if self.executor is not None:
             try:

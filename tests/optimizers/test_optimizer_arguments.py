@@ -362,6 +362,18 @@ def test_too_wide_layer_raises_before_training():
         fit(model, QPSBGD(backend="exact"), np.ones((2, 21)), np.ones(2))
 
 
+def test_too_wide_layer_with_blocks():
+    """The message names its inputs, not only those of a block."""
+    layer = kq.layers.BinaryDense(2, name="wide")
+    model = keras.Sequential([keras.layers.InputLayer((301,)), layer])
+    message = (
+        "at most 20 inputs.*Received: 101 inputs and 2 outputs .`wide` has 301 "
+        "inputs in 3 blocks of couplings with 101 inputs.$"
+    )
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        fit(model, QPSBGD(backend="exact"), np.ones((2, 301)), np.ones(2))
+
+
 @pytest.mark.slow
 def test_host_solver_under_xla():
     x, y = tools.data()
