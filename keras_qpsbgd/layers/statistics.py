@@ -239,7 +239,11 @@ class BatchCouplings(Observer):
         # Loss scaling skips an update whose gradient overflows, without
         # telling this optimizer.
         is_used = ops.is_finite([v])
-        added = self.total.assign_add(tf.where(is_used, products, 0.0))
+        total = self.total
+        if not isinstance(total, tf.Variable):
+            # `assign_add` of Keras also sums the old values of the replicas.
+            total = total.value
+        added = total.assign_add(tf.where(is_used, products, 0.0))
         with tf.control_dependencies([] if added is None else [added]):
             return tf.matmul(z, v, transpose_a=True)
 

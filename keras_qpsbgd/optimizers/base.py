@@ -177,8 +177,10 @@ class BinaryOptimizer(_keras.Optimizer):
 
         Raises:
             ValueError: If the gradients do not match the variables in number
-                or shape, or the variables do not match the optimizer.
+                or shape, the variables do not match the optimizer, or Keras
+                cannot accumulate the gradients.
         """
+        self._check_accumulation()
         if variables is None:
             if not self.is_built():
                 raise ValueError(
@@ -301,6 +303,21 @@ class BinaryOptimizer(_keras.Optimizer):
 
     def _accumulates(self):
         return getattr(self, "gradient_accumulation_steps", None)
+
+    def _check_accumulation(self):
+        """Raises where Keras's optimizers would fail with an obscure error.
+
+        They merge the replicas inside of a `tf.cond`.
+        """
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if self._accumulates() and replicas > 1 and not tf.executing_eagerly():
+            raise ValueError(
+                "With several replicas, Keras can accumulate gradients only in "
+                "eager steps. Pass `run_eagerly=True` to `compile`, or remove "
+                "`gradient_accumulation_steps`. Received: "
+                f"gradient_accumulation_steps={self._accumulates()} and "
+                f"{replicas} replicas"
+            )
 
     # Configuration and state
 
