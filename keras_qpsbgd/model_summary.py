@@ -287,8 +287,9 @@ def _input_sizes(model, x):
     observers = {mark: _InputSize() for mark in marks if mark is not None}
     with _keras.unchanged(model), statistics.observing(observers):
         model(x, training=True)  # layers observe their inputs in training
+    names = statistics.names_of(observers)
     return {
-        mark.name: observer.value
+        names[mark]: observer.value
         for mark, observer in observers.items()
         if observer.value is not None
     }

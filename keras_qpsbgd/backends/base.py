@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 from collections.abc import Sequence
@@ -60,8 +61,11 @@ class Backend:
         retries: Integer. Maximum number of times to repeat a call after a
             transient failure (timeout, too many requests, server error). The
             waits before the retries are 1, 2, 4, ... seconds. Defaults to `3`.
-        timeout_seconds: Float. Maximum number of seconds to wait for a remote
-            call or an executor worker. Defaults to `600`.
+        timeout_seconds: Float. Maximum number of seconds to wait for an
+            executor worker, or for a call of the remote backends of this
+            package. Without an executor, `sample` of a custom backend is not
+            stopped. It should pass this value on to its solver, and raise a
+            `TransientError` after a timeout. Defaults to `600`.
 
     Example:
         ```python
@@ -89,6 +93,8 @@ class Backend:
     warm_start: bool = False
     # Whether the states depend on the couplings. If not, layers compute none.
     uses_couplings: bool = True
+    # Whether the solver certainly uses no QPU.
+    is_local: bool = False
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None
     # Entries that the `info` of every solution has in addition to those of all
@@ -162,8 +168,8 @@ class Backend:
             raise BackendUnavailable(
                 f"The backend `{self.name}` solves layers with at most "
                 f"{self.max_variables} inputs. Use the backend `native` or a "
-                f"narrower layer. Received: a layer with {num_variables} "
-                f"inputs and {num_columns} outputs"
+                f"narrower layer. Received: {num_variables} inputs and "
+                f"{num_columns} outputs"
             )
         if self.executor is not None:
             try:
@@ -254,6 +260,9 @@ class Backend:
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
         """Estimates the QPU time of one training step.
 
+        It is zero if the class sets `is_local`, and unknown for other solvers
+        that do not override this method.
+
         Args:
             sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
 
@@ -261,8 +270,10 @@ class Backend:
             A `StepCost`.
         """
         del sizes
+        if self.is_local:
+            return StepCost(0.0, 0, f"The backend `{self.name}` uses no QPU.")
         note = f"The backend `{self.name}` has no estimate of QPU time."
-        return StepCost(0.0, 0, note)
+        return StepCost(math.nan, 0, note)
 
     def block_size_for(self, num_variables: int) -> int:
         """Returns the maximum number of variables that are solved together."""

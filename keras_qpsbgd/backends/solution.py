@@ -38,10 +38,10 @@ class StepCost(NamedTuple):
     """The estimated QPU time of one training step.
 
     Attributes:
-        seconds: Float. QPU access time of all layers.
-        calls: Integer. Number of QPU calls.
+        seconds: Float. QPU access time of all layers. NaN if it is unknown.
+        calls: Integer. Number of QPU calls. 0 if it is unknown.
         note: String. The source of the timing data, or why the estimate is
-            zero.
+            zero or unknown.
     """
 
     seconds: float

@@ -1,6 +1,8 @@
 """Callback that records the QUBOs of training and their solutions."""
 
+import contextlib
 import datetime
+import importlib.metadata
 import io
 import os
 import pathlib
@@ -57,7 +59,8 @@ class QuboRecorder(keras.callbacks.Callback):
         every: Integer. Records the updates 0, `every`, 2 * `every`, ...,
             counted by `optimizer.iterations`. Defaults to `10`.
         layers: List of strings (optional). The names of the binary layers to
-            record. `None` records all of them. Defaults to `None`.
+            record. `None` records all of them. Layers with the same name have
+            other names here, see `QPSBGD.solver_report`. Defaults to `None`.
         reads: Boolean. Whether to record all reads of a solver. If `False`,
             records only the states that moved the weights. Defaults to `True`.
 
@@ -243,16 +246,17 @@ class QuboRecorder(keras.callbacks.Callback):
         if self._begun:
             return
         variables = self.model.trainable_variables
-        marks = list(filter(None, map(statistics.mark_of, variables)))
-        names = [mark.name for mark in marks]
-        unknown = [name for name in self.layers or () if name not in names]
+        marks = filter(None, map(statistics.mark_of, variables))
+        names = statistics.names_of(marks)
+        known = list(names.values())
+        unknown = [name for name in self.layers or () if name not in known]
         if unknown:
             raise ValueError(
                 "`layers` must contain names of trainable binary layers. The "
-                f"model has {names}. Received: layers={self.layers!r}"
+                f"model has {known}. Received: layers={self.layers!r}"
             )
         with self._lock:
-            runs.append(self._file, "settings", _settings(self, marks))
+            runs.append(self._file, "settings", _settings(self, names))
         self._begun = True
 
 
@@ -268,7 +272,7 @@ def _find_qpsbgd(model):
     return found
 
 
-def _settings(recorder, marks):
+def _settings(recorder, names):
     """Returns the settings of a run as plain values."""
     optimizer = _find_qpsbgd(recorder.model)
     try:
@@ -283,24 +287,27 @@ def _settings(recorder, marks):
             "seed": optimizer.seed,
         }
     chosen = recorder.layers
+    versions = {
+        "keras_qpsbgd": __version__,
+        "tensorflow": tf.__version__,
+        "keras": _keras.version(),
+        "python": platform.python_version(),
+    }
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions["dwave-system"] = importlib.metadata.version("dwave-system")
     return {
         "date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
-        "versions": {
-            "keras_qpsbgd": __version__,
-            "tensorflow": tf.__version__,
-            "keras": _keras.version(),
-            "python": platform.python_version(),
-        },
+        "versions": versions,
         "model": recorder.model.name,
         "optimizer": config,
         "layers": {
-            mark.name: {
+            name: {
                 "num_variables": mark.num_variables,
                 "num_columns": mark.num_columns,
                 "kernel_shape": [int(size) for size in mark.kernel.shape],
-                "recorded": chosen is None or mark.name in chosen,
+                "recorded": chosen is None or name in chosen,
             }
-            for mark in marks
+            for mark, name in names.items()
         },
         "every": recorder.every,
         "reads": bool(recorder.reads),

@@ -20,6 +20,7 @@ There is one observer for each rule of `QPSBGD`:
 Layers with many inputs have several blocks of couplings (see `qubo.blocks`).
 """
 
+import collections
 import contextlib
 import math
 import weakref
@@ -90,6 +91,38 @@ class BinaryKernel:
 def mark_of(variable):
     """Returns the `BinaryKernel` of a variable, `None` if it is not binary."""
     return getattr(variable, _MARK, None)
+
+
+def names_of(marks):
+    """Returns a different name for each binary kernel of a model.
+
+    This is the name of its layer. Layers with the same name in different models
+    or layers have their path, such as `encoder/dense`, and layers with the same
+    path have a number, such as `dense#2`.
+
+    Args:
+        marks: List of `BinaryKernel`.
+
+    Returns:
+        A dictionary that maps each `BinaryKernel` to its name.
+    """
+    names = {mark: mark.name for mark in marks}
+    for mark in _repeated(names):
+        # Keras 3 has paths, and legacy Keras has paths as names.
+        path = getattr(mark.kernel, "path", mark.kernel.name)
+        names[mark] = path.rpartition("/")[0] or mark.name
+    numbers = collections.Counter()
+    for mark in _repeated(names):
+        name = names[mark]
+        numbers[name] += 1
+        names[mark] = f"{name}#{numbers[name]}"
+    return names
+
+
+def _repeated(names):
+    """Returns the keys whose values are not unique."""
+    counts = collections.Counter(names.values())
+    return [mark for mark, name in names.items() if counts[name] > 1]
 
 
 @contextlib.contextmanager
@@ -206,7 +239,11 @@ class BatchCouplings(Observer):
         # Loss scaling skips an update whose gradient overflows, without
         # telling this optimizer.
         is_used = ops.is_finite([v])
-        added = self.total.assign_add(tf.where(is_used, products, 0.0))
+        total = self.total
+        if not isinstance(total, tf.Variable):
+            # `assign_add` of Keras also sums the old values of the replicas.
+            total = total.value
+        added = total.assign_add(tf.where(is_used, products, 0.0))
         with tf.control_dependencies([] if added is None else [added]):
             return tf.matmul(z, v, transpose_a=True)
 

@@ -55,6 +55,7 @@ class BinaryOptimizer(_keras.Optimizer):
         super().__init__(learning_rate, name=name, **kwargs)
         self.real_optimizer = inner_optimizer(self, real_optimizer, real_only)
         self._binary = {}
+        self._names = {}
         self._known = frozenset()
         self._aggregate = True
         self._warned = set()
@@ -78,8 +79,8 @@ class BinaryOptimizer(_keras.Optimizer):
 
     def _build(self, variables):
         binary, real, too_wide = {}, [], []
-        for variable in variables:
-            mark = statistics.mark_of(variable)
+        marks = [statistics.mark_of(variable) for variable in variables]
+        for variable, mark in zip(variables, marks):
             if mark is not None and not self.is_binary(mark):
                 too_wide.append(mark.num_variables)
             if mark is None or not self.is_binary(mark):
@@ -96,6 +97,7 @@ class BinaryOptimizer(_keras.Optimizer):
             )
         super().build(variables)
         self._binary = binary
+        self._names = statistics.names_of([m for m in marks if m is not None])
         self._known = frozenset(map(self.variable_key, variables))
         self.add_state(list(binary.values()))
         _keras.build_inner(self.real_optimizer, real)
@@ -174,9 +176,11 @@ class BinaryOptimizer(_keras.Optimizer):
             real variables. Variables without a gradient are in neither list.
 
         Raises:
-            ValueError: If the gradients do not match the variables, or the
-                variables do not match the optimizer.
+            ValueError: If the gradients do not match the variables in number
+                or shape, the variables do not match the optimizer, or Keras
+                cannot accumulate the gradients.
         """
+        self._check_accumulation()
         if variables is None:
             if not self.is_built():
                 raise ValueError(
@@ -197,6 +201,7 @@ class BinaryOptimizer(_keras.Optimizer):
                     f"`{_path(variable)}`. It is not updated.",
                 )
                 continue
+            _check_shape(grad, variable)
             mark = self._binary.get(key)
             if mark is not None:
                 binary.append((grad, variable, mark))
@@ -299,6 +304,21 @@ class BinaryOptimizer(_keras.Optimizer):
     def _accumulates(self):
         return getattr(self, "gradient_accumulation_steps", None)
 
+    def _check_accumulation(self):
+        """Raises where Keras's optimizers would fail with an obscure error.
+
+        They merge the replicas inside of a `tf.cond`.
+        """
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if self._accumulates() and replicas > 1 and not tf.executing_eagerly():
+            raise ValueError(
+                "With several replicas, Keras can accumulate gradients only in "
+                "eager steps. Pass `run_eagerly=True` to `compile`, or remove "
+                "`gradient_accumulation_steps`. Received: "
+                f"gradient_accumulation_steps={self._accumulates()} and "
+                f"{replicas} replicas"
+            )
+
     # Configuration and state
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
@@ -325,6 +345,16 @@ class BinaryOptimizer(_keras.Optimizer):
         """Sets all variables. Legacy Keras calls this to load an HDF5 file."""
         for variable, weight in zip(self.variables, weights, strict=True):
             variable.assign(weight)
+
+
+def _check_shape(grad, variable):
+    """Raises if a gradient cannot have the shape of its variable."""
+    if not tf.TensorShape(grad.shape).is_compatible_with(variable.shape):
+        raise ValueError(
+            "`grads` must have the shapes of their variables. Received: a "
+            f"gradient of shape {tuple(grad.shape)} for the variable "
+            f"`{_path(variable)}` of shape {tuple(variable.shape)}"
+        )
 
 
 def _path(variable):

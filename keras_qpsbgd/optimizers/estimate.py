@@ -24,15 +24,16 @@ class QpuEstimate:
         updates: Integer. Number of steps that call the solver: all of them, or
             one in `gradient_accumulation_steps`.
         calls_per_update: Integer. Number of QPU calls of such a step.
-        seconds_per_update: Float. QPU access time of such a step.
-        seconds: Float. QPU access time of all steps.
+        seconds_per_update: Float. QPU access time of such a step. NaN if it is
+            unknown, as for a `dimod.Sampler`.
+        seconds: Float. QPU access time of all steps, or NaN.
         budget_seconds: Float. The part of `qpu_budget_seconds` that is left, or
             `None` without a budget.
         fits: Boolean. Whether the budget covers all steps.
         affordable_steps: Integer. Number of steps that the budget covers, at
             most `steps`.
         note: String. The source of the timing data, or why the estimate is
-            zero.
+            zero or unknown.
     """
 
     steps: int
@@ -54,11 +55,14 @@ class QpuEstimate:
             budget = f"{_in_seconds(self.budget_seconds)} left, {verdict}"
         per_step = f"{1e3 * self.seconds_per_update:,.1f} ms"
         whole = _in_seconds(self.seconds)
-        if self.calls_per_update and not self.seconds_per_update:
+        calls = f"{self.calls_per_update:,}"
+        if math.isnan(self.seconds):
+            calls = per_step = whole = "unknown"
+        elif self.calls_per_update and not self.seconds_per_update:
             per_step = whole = "unknown"
         rows = [
             ("steps", f"{self.steps:,}"),
-            ("QPU calls per step", f"{self.calls_per_update:,}"),
+            ("QPU calls per step", calls),
             ("QPU time per step", per_step),
             ("QPU time", whole),
             ("QPU budget", budget),
@@ -114,6 +118,10 @@ class SolverInfo:
         figures, and `total` sums them. Print the report to see a table. It is
         empty for backends that solve in the graph.
 
+        Layers with the same name in different models or layers have their path,
+        such as `encoder/dense`, or a number, such as `dense#2`, if they have
+        the same path, too.
+
         Returns:
             A copy of the current `SolverReport`.
 
@@ -129,6 +137,7 @@ class SolverInfo:
 
         It connects to the solver if necessary, but sends no problem. If the
         backend uses no QPU time, the estimate is zero, and its `note` says why.
+        If the backend has no estimate, as for a `dimod.Sampler`, it is NaN.
         `callbacks.SolverProgress` logs this estimate when `fit` starts, and
         warns if it exceeds the budget.
 

@@ -237,6 +237,16 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             )
         ]
 
+    def _blocks_note(self):
+        """Returns which layers have several blocks, for error messages."""
+        notes = [
+            f"`{self._names[mark]}` has {mark.num_variables} inputs in "
+            f"{len(sizes)} blocks of couplings with {sizes[0][0]} inputs"
+            for mark in self._binary.values()
+            if len(sizes := self._sizes([mark])) > 1
+        ]
+        return f" ({'; '.join(notes)})" if notes else ""
+
     @tf.autograph.experimental.do_not_convert
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Updates the variables with their straight-through gradients.
@@ -256,7 +266,8 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             return
         is_connected = self._is_connected
         binary, real = self.split(grads, trainable_variables)
-        self._solver.check(self._sizes(self._binary.values()))
+        sizes = self._sizes(self._binary.values())
+        self._solver.check(sizes, self._blocks_note)
         marks = [mark for _, _, mark in binary]
         self.update_rule.check(marks, is_connected, self._warn_once)
         checked = [
@@ -346,7 +357,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             self.update_rule.layer_problems(found, mark)
             for found, mark in zip(averages, marks)
         ]
-        names = [mark.name for mark in marks]
+        names = [self._names[mark] for mark in marks]
         step = tf.cast(self.iterations, tf.int32)
         seeds = update_seeds(tf.convert_to_tensor(self._seed), step, len(marks))
         states = self._solver.solve(names, layers, seeds, step, self.recorder)

@@ -73,7 +73,7 @@ class StepSolver:
             "on_failure": on_failure,
         }
 
-    def check(self, sizes):
+    def check(self, sizes, blocks_note):
         """Checks the backends at the start of every step.
 
         `build` does not check them, because Keras calls it to load a model.
@@ -81,6 +81,8 @@ class StepSolver:
 
         Args:
             sizes: List of tuples `(num_inputs, num_outputs)`, one per QUBO.
+            blocks_note: Function that returns what to add to errors about these
+                sizes, because a layer may have several QUBOs.
         """
         if self.on_host and _keras.inside_xla():
             raise ValueError(
@@ -91,9 +93,13 @@ class StepSolver:
             )
         if self.is_checked:
             return
-        self.backend.check_layers(sizes)
-        if self.fallback is not None:
-            self.fallback.check_layers(sizes)
+        try:
+            self.backend.check_layers(sizes)
+            if self.fallback is not None:
+                self.fallback.check_layers(sizes)
+        except backends.BackendUnavailable as error:
+            error.args = (f"{error}{blocks_note()}",)
+            raise
         _log_cost(self.backend, sizes)
         self.is_checked = True
 

@@ -198,7 +198,13 @@ def _checked(value, expected, name):
             f"inf in the input {name!r}"
         )
     dtype = tf.as_dtype(expected.dtype)
-    if tf.string in (value.dtype, dtype):
+    given = tf.as_dtype(value.dtype)
+    if (given == tf.string) != (dtype == tf.string):
+        raise ValueError(
+            f"`calibration` must have the dtype {dtype.name} for the input "
+            f"{name!r}. Received: an array of dtype {given.name}"
+        )
+    if dtype == tf.string:
         return value
     if is_array:
         return value.astype(dtype.as_numpy_dtype, copy=False)
@@ -209,6 +215,16 @@ def _is_finite(value):
     entries = value.values if isinstance(value, tf.SparseTensor) else value
     entries = np.asarray(entries)
     return entries.dtype.kind != "f" or bool(np.isfinite(entries).all())
+
+
+def is_zero(batches):
+    """Returns whether all entries of all batches are zero."""
+    for leaf in tf.nest.flatten(batches):
+        entries = leaf.values if isinstance(leaf, tf.SparseTensor) else leaf
+        # Strings are never zero.
+        if entries.dtype == tf.string or np.any(entries):
+            return False
+    return True
 
 
 def _as_tensor(value):

@@ -9,6 +9,7 @@ from typing import Any
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization.calibration import Calibration
+from keras_qpsbgd.quantization.calibration import is_zero
 from keras_qpsbgd.quantization.layer_by_layer import LayerByLayer
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
@@ -145,6 +146,13 @@ def quantize(
     arguments.check(method, seed, damping, validation_split, verbose)
     is_graph = has_graph_layers(model)
     data = Calibration(model, calibration, is_graph, validation_split)
+    if is_zero(data.batches):
+        warnings.warn(
+            "`calibration` contains only zeros. Such samples carry no "
+            "information on the inputs, so the errors in the report say "
+            "nothing about other data. Pass typical samples.",
+            stacklevel=2,
+        )
     targets, unchanged = choose_layers(model, layers, bits)
     arguments.check_weights(model)
     folded = batch_norm.fold(model, data.batches[0], targets)

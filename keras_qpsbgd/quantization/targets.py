@@ -200,7 +200,7 @@ def choose_layers(
     for target in targets:
         number = numbers_of_bits.get(target.name)
         if number is not None:
-            with_bits.append(dataclasses.replace(target, bits=number))
+            with_bits.append(dataclasses.replace(target, bits=int(number)))
             continue
         reason = "not in `bits`"
         if target not in kept:

@@ -395,6 +395,25 @@ def test_numpy_numbers_are_accepted():
         kq.backends.get({"name": "tabu", "speed": 1})
 
 
+@pytest.mark.parametrize("value", [-1, 2.5, True])
+@pytest.mark.parametrize(
+    "name, argument",
+    [
+        ("simulated_annealing", "num_reads"),
+        ("simulated_annealing", "num_sweeps"),
+        ("tabu", "num_reads"),
+        ("tabu", "num_restarts"),
+    ],
+)
+def test_numbers_of_local_samplers(name, argument, value):
+    message = f"`{argument}` must be an integer.*Received: {argument}={value}"
+    with pytest.raises(ValueError, match=message):
+        kq.backends.get({"name": name, argument: value})
+    if argument == "num_reads":
+        with pytest.raises(ValueError, match="at least 1. Received"):
+            kq.backends.get({"name": name, argument: 0})
+
+
 @dimod.testing.load_sampler_bqm_tests(kq.backends.as_sampler("native"))
 class TestNativeSampler(unittest.TestCase):
     """Runs dimod's tests for samplers."""

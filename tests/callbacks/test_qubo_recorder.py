@@ -1,5 +1,7 @@
 """`QuboRecorder` with all kinds of backends and ways to train."""
 
+import importlib.metadata
+
 import dimod
 import numpy as np
 import offline
@@ -200,6 +202,56 @@ def test_chosen_layers_without_reads():
     assert [layer["recorded"] for layer in layers.values()] == [False, True]
 
 
+def nested_model():
+    """Has two layers with the same name, and their paths differ in Keras 3."""
+
+    def part(name):
+        layer = kq.layers.BinaryDense(3, name="dense")
+        inner = [keras.layers.InputLayer((3,)), layer]
+        return keras.Sequential(inner, name=name)
+
+    inputs = keras.Input((tools.INPUTS,))
+    x = kq.layers.BinaryDense(3, name="first")(inputs)
+    return keras.Model(inputs, part("decoder")(part("encoder")(x)))
+
+
+def same_path_model():
+    """Has two layers with the same name and path."""
+
+    def part():
+        inputs = keras.Input((3,))
+        layer = kq.layers.BinaryDense(3, name="dense")
+        return keras.Model(inputs, layer(inputs))
+
+    inputs = keras.Input((tools.INPUTS,))
+    x = kq.layers.BinaryDense(3, name="first")(inputs)
+    return keras.Model(inputs, part()(part()(x)))
+
+
+@pytest.mark.parametrize("make", [nested_model, same_path_model])
+def test_layers_with_the_same_name(make):
+    """They have a row, a record and a size each. Others keep their names."""
+    keras.utils.set_random_seed(0)
+    model = make()
+    has_paths = make is nested_model and _keras.KERAS_3
+    last = "decoder/dense" if has_paths else "dense#2"
+    expected = ["first", "encoder/dense" if has_paths else "dense#1", last]
+    recorder = kq.callbacks.QuboRecorder(every=1, layers=["first", last])
+    train(dimod.ExactSolver(), recorder, model=model, run_eagerly=True)
+    report = model.optimizer.solver_report()
+    assert list(report.layers) == expected
+    assert {row.solves for row in report.layers.values()} == {tools.STEPS}
+    run = recorder.run
+    assert run.layers == ["first", last]
+    assert len(run.of_layer(last)) == tools.STEPS
+    assert list(run.settings["layers"]) == expected
+    found = kq.summary(model, print_fn=None, x=tools.data()[0])
+    assert list(found.input_sizes) == expected
+    wrong = kq.callbacks.QuboRecorder(layers=["dense"])
+    with pytest.raises(ValueError, match=f"'{last}'.*Received: layers="):
+        train(None, wrong, model=model)
+
+
 # The logs of each epoch, and the budget
 
 
@@ -254,6 +306,8 @@ def test_file(tmp_path, monkeypatch):
     assert b"DEV-secret" not in path.read_bytes()
     assert run.settings["versions"]["keras"] == _keras.version()
     assert run.settings["versions"]["tensorflow"] == tf.__version__
+    version = importlib.metadata.version("dwave-system")
+    assert run.settings["versions"]["dwave-system"] == version
     assert run.settings["every"] == 4
     layers = run.settings["layers"]
     assert list(layers) == names(model)

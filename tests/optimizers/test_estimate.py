@@ -2,6 +2,7 @@
 
 import logging
 
+import dimod
 import numpy as np
 import offline
 import pytest
@@ -112,6 +113,20 @@ def test_accumulation_solves_fewer_steps():
     found = opt.estimate(model, 100)
     assert (found.steps, found.updates) == (100, 25)
     assert found.seconds == pytest.approx(whole / 4)
+
+
+@pytest.mark.parametrize(
+    "backend", [dimod.ExactSolver(), tools.GapBackend()], ids=["dimod", "own"]
+)
+def test_time_of_other_solvers_is_unknown(backend, caplog):
+    caplog.set_level(logging.INFO, "keras_qpsbgd")
+    found = kq.QPSBGD(backend=backend).estimate(tools.small_model(), 10)
+    assert np.isnan(found.seconds) and found.budget_seconds is None
+    for name in ("QPU calls per step", "QPU time per step", "QPU time"):
+        assert f"{name:<20} unknown" in str(found)
+    assert "no estimate" in str(found)
+    fit(backend)
+    assert "An update takes" not in caplog.text
 
 
 @pytest.mark.parametrize("backend", ["native", "tabu", "leap_hybrid"])

@@ -1,6 +1,7 @@
 """Wrong arguments of optimizers raise clear errors and change nothing."""
 
 import functools
+import re
 import warnings
 
 import numpy as np
@@ -197,6 +198,48 @@ def test_gradients_must_match(make):
         assert "/" in name and f"`{name}`" in text
 
 
+@BOTH
+@pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.parametrize("index", [0, 1], ids=["binary", "real"])
+def test_gradients_must_have_the_shapes_of_their_variables(make, eager, index):
+    model, opt = tools.small_model(), make(0.05)
+    variables = model.trainable_variables
+    grads = tools.gradients(model, *tools.data())
+    grads[index] = tf.zeros((3, 5))
+    before = model.get_weights()
+
+    def step():
+        opt.apply(grads, variables)
+
+    shape = tuple(variables[index].shape)
+    message = rf"shape \(3, 5\) for .*`{path(variables[index])}` of shape "
+    with pytest.raises(ValueError, match=message + re.escape(str(shape))):
+        step() if eager else tf.function(step)()
+    tools.assert_equal(model.get_weights(), before)
+
+
+def test_gradients_whose_shapes_are_not_known():
+    """They are checked when they are known, as with sparse gradients."""
+    grads = tools.gradients(tools.small_model(), *tools.data())
+    found = []
+    for spec in (tf.TensorSpec(None), tf.TensorSpec((None, 3)), None):
+        model, opt = tools.small_model(), SIGN(0.05)
+        opt.build(model.trainable_variables)
+
+        def step(grad, model=model, opt=opt):
+            opt.apply([grad, *grads[1:]], model.trainable_variables)
+
+        grad = grads[0]
+        if spec is None:
+            grad = tf.IndexedSlices(grad, tf.range(5), tf.constant([5, 3]))
+        else:
+            step = tf.function(step, input_signature=[spec])
+        step(grad)
+        found.append(model.get_weights())
+    tools.assert_equal(found[0], found[1])
+    tools.assert_equal(found[0], found[2])
+
+
 def test_set_weights():
     model, opt, other = tools.small_model(), SIGN(0.05), SIGN(0.05)
     fit(model, opt)
@@ -317,6 +360,18 @@ def test_too_wide_layer_raises_before_training():
         kq.backends.BackendUnavailable, match="at most 20 inputs"
     ):
         fit(model, QPSBGD(backend="exact"), np.ones((2, 21)), np.ones(2))
+
+
+def test_too_wide_layer_with_blocks():
+    """The message names its inputs, not only those of a block."""
+    layer = kq.layers.BinaryDense(2, name="wide")
+    model = keras.Sequential([keras.layers.InputLayer((301,)), layer])
+    message = (
+        "at most 20 inputs.*Received: 101 inputs and 2 outputs .`wide` has 301 "
+        "inputs in 3 blocks of couplings with 101 inputs.$"
+    )
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        fit(model, QPSBGD(backend="exact"), np.ones((2, 301)), np.ones(2))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import tensorflow as tf
 import tools
 from tensorflow import keras
 
+import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 
 
@@ -120,3 +121,43 @@ def test_accumulation_in_any_precision(dtype, eager):
         found.append(model.layers[1].kernel.numpy().astype("float64") - before)
     assert np.abs(found[0]).max() > 0.04
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
+def test_accumulation_on_two_replicas(mirrored):
+    """The rule of the paper adds up the couplings of batches and replicas."""
+    x, y = tools.data()
+    found = []
+    for strategy in (tf.distribute.get_strategy(), mirrored):
+        with strategy.scope():
+            model = tools.small_model()
+            opt = tools.optimizer(rule="paper", gradient_accumulation_steps=2)
+            opt.build(model.trainable_variables)
+            model.compile(opt, tools.loss(), run_eagerly=True)
+        recorder = kq.callbacks.QuboRecorder(every=1)
+        model.fit(
+            *(x[:12], y[:12]), batch_size=6, verbose=0, callbacks=[recorder]
+        )
+        found.append([u.qubo.couplings for u in recorder.run.updates])
+    assert len(found[0]) == 2
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
+@pytest.mark.parametrize("rule", ["averaged", "paper"])
+def test_accumulation_on_two_replicas_in_a_graph(rule, mirrored):
+    """Keras's own optimizers cannot do it either."""
+    with mirrored.scope():
+        model = tools.small_model()
+        opt = tools.optimizer(rule=rule, gradient_accumulation_steps=2)
+        opt.build(model.trainable_variables)
+        model.compile(opt, tools.loss())
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="only in eager.*=2 and 2 replicas"):
+        model.fit(*tools.data(), verbose=0)
+    tools.assert_equal(model.get_weights(), before)

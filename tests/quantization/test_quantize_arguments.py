@@ -1,5 +1,7 @@
 """Invalid arguments of `kq.quantize` raise before anything is solved."""
 
+import json
+
 import dimod
 import numpy as np
 import pytest
@@ -63,6 +65,7 @@ def test_options(model, options, message):
         ([], "one array per input .* Received: 0 arrays"),
         (np.where(X > 1, np.nan, X), "only finite numbers"),
         ({"wrong": X}, "one array per input"),
+        (X.astype(str), "dtype float32 .*Received: an array of dtype string"),
         (object(), "must be an array"),
         (tf.data.Dataset.from_tensors(X).repeat(), "must be a finite dataset"),
         (tf.data.Dataset.from_tensors(X).take(0), "at least one batch"),
@@ -73,6 +76,21 @@ def test_calibration(model, calibration, message):
         kq.quantize(model, calibration, verbose=0)
     assert "`calibration`" in str(caught.value)
     assert "Received: " in str(caught.value)
+
+
+@pytest.mark.parametrize("is_dataset", [False, True])
+def test_zeros_carry_no_information(model, is_dataset):
+    zeros = np.zeros_like(X)
+    if is_dataset:
+        zeros = tf.data.Dataset.from_tensor_slices(zeros).batch(8)
+    with pytest.warns(UserWarning, match="`calibration` .*no information"):
+        kq.quantize(model, zeros, method="nearest", verbose=0)
+
+
+@pytest.mark.parametrize("bits", [np.int64(2), {".": np.int64(2)}])
+def test_numpy_bits_can_be_stored_as_json(model, bits):
+    _, report = kq.quantize(model, X, bits, method="nearest", verbose=0)
+    assert json.loads(json.dumps(report.as_dict()))["bits"] == 2
 
 
 def test_several_inputs():

@@ -208,6 +208,19 @@ def test_blocks_of_a_guide_run(name, tmp_path, monkeypatch):
         exec(code, namespace)
 
 
+def test_callback_of_the_tuning_guide_changes_both_learning_rates():
+    blocks = python_blocks(DOCS / "guides" / "tuning.md")
+    (code,) = (block for block in blocks if "ReduceLROnPlateau" in block)
+    schedule = "LearningRateScheduler(lambda epoch: 0.01 / (epoch + 1))"
+    code = re.sub(r"ReduceLROnPlateau\(.*\)", schedule, code)
+    namespace = {}
+    exec(PRELUDE + code, namespace)
+    optimizer = namespace["optimizer"]
+    assert float(optimizer.learning_rate) == pytest.approx(0.005)
+    rate = float(optimizer.real_optimizer.learning_rate)
+    assert rate == pytest.approx(0.0005)
+
+
 @pytest.mark.slow
 def test_deploy_guide_runs(tmp_path, monkeypatch, capfd):
     """Its code and its commands, in order, with the files it creates."""

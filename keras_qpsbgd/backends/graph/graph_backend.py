@@ -64,6 +64,7 @@ class GraphBackend(Backend):
 
     compiled = True
     can_ascend = True
+    is_local = True
     _without_executor = "runs in the training graph"
 
     def __init__(self) -> None:

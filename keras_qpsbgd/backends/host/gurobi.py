@@ -53,6 +53,7 @@ class GurobiBackend(Backend):
     name = "gurobi"
     package = "gurobipy"
     install = "keras_qpsbgd[gurobi]"
+    is_local = True
 
     def __init__(self, work_limit: float = 1.0, **options: Any) -> None:
         super().__init__(**options)

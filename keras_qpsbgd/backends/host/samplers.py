@@ -9,6 +9,7 @@ import numpy as np
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.calls import join_columns
+from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -29,6 +30,10 @@ class SamplerBackend(Backend):
             `retries`. All others are passed to `sampler.sample` for every
             column. A `seed` is added if the sampler accepts one.
 
+    Raises:
+        ValueError: If an argument of `Backend` is invalid, or with
+            `qpu_budget_seconds`.
+
     Example:
         ```python
         sampler = dimod.ExactSolver()
@@ -38,6 +43,12 @@ class SamplerBackend(Backend):
     """
 
     def __init__(self, sampler: Any, /, **parameters: Any) -> None:
+        if "qpu_budget_seconds" in parameters:
+            raise ValueError(
+                "`SamplerBackend` cannot limit QPU time, because it does not "
+                'know what a call costs. Use the backend `"dwave"`. Received: '
+                f"qpu_budget_seconds={parameters['qpu_budget_seconds']!r}"
+            )
         known = inspect.signature(Backend).parameters
         super().__init__(**{k: v for k, v in parameters.items() if k in known})
         self.sampler = sampler
@@ -105,6 +116,7 @@ class _LocalSamplerBackend(SamplerBackend):
 
     package = "dwave.samplers"
     install = "keras_qpsbgd[dwave]"
+    is_local = True
 
     def _plan_calls(self, qubo):
         return Backend._plan_calls(self, qubo)
@@ -143,6 +155,8 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
     ) -> None:
         from dwave.samplers import SimulatedAnnealingSampler
 
+        check_number("num_reads", num_reads, at_least=1, whole=True)
+        check_number("num_sweeps", num_sweeps, at_least=0, whole=True)
         super().__init__(
             SimulatedAnnealingSampler(),
             num_reads=num_reads,
@@ -179,6 +193,8 @@ class TabuBackend(_LocalSamplerBackend):
     ) -> None:
         from dwave.samplers import TabuSampler
 
+        check_number("num_reads", num_reads, at_least=1, whole=True)
+        check_number("num_restarts", num_restarts, at_least=0, whole=True)
         super().__init__(
             TabuSampler(),
             num_reads=num_reads,

@@ -94,6 +94,11 @@ def test_arguments_of_the_backend_and_of_the_sampler():
     assert backend.parameters == {"num_reads": 7}
 
 
+def test_budgets_are_refused():
+    with pytest.raises(ValueError, match='"dwave".*_budget_seconds=2.0$'):
+        kq.backends.SamplerBackend(Remote(), qpu_budget_seconds=2.0)
+
+
 def test_configuration_with_a_sampler_instead_of_a_name():
     with pytest.raises(ValueError, match="SamplerBackend.*timeout_seconds"):
         kq.backends.get({"name": Remote(), "timeout_seconds": 2})
