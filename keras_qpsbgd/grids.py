@@ -19,6 +19,8 @@ from keras_qpsbgd import bits as bits_module
 from keras_qpsbgd.bits import MAX_BITS
 from keras_qpsbgd.bits import max_level
 
+# The relative rounding errors of a kernel that a converter has multiplied.
+TOLERANCE = 1e-6
 # About as many entries of an array are tried before the whole array.
 SAMPLE = 4096
 
