@@ -119,7 +119,7 @@ def _fit(array, axes, tolerance):
                 products = whole * scale
                 error = np.abs(values - products)
                 fits = (error <= tolerance * np.abs(values)).all(axis=0)
-            fits &= (whole % 2 == 1).all(axis=0)
+                fits &= (whole % 2 == 1).all(axis=0)
             fits &= np.abs(whole).max(axis=0) <= max_level(MAX_BITS)
             levels[:, left[fits]] = whole[:, fits]
             scales[left[fits]] = scale[fits]
