@@ -353,7 +353,7 @@ def _memory_lines(found):
         *lines,
         "_" * WIDTH,
         _counts("Total", found),
-        f"Compression: {found.compression:.1f}x (weights in a packed file)",
+        f"Compression: {found.compression:.1f}x",
     ]
 
 
