@@ -182,3 +182,16 @@ def test_recurrent_layers_in_litert(tmp_path):
     kq.export.litert(quantized, path)
     expected = exporting.predict(quantized, x)
     test_runtimes.assert_close(test_runtimes.run_litert(path, x), expected)
+
+
+def test_predictor_multiplies_by_floats(tmp_path):
+    """It reads rounded kernels of Keras layers, but computes with floats."""
+    x = quantizing.data(64, 8)
+    quantized, _ = kq.quantize(
+        quantizing.mlp(), x, 2, method="nearest", verbose=0
+    )
+    stock = kq.export.inference_model(quantized)
+    path = tmp_path / "model.kq"
+    kq.export.packed(stock, path)
+    found = kq.inference.Predictor(path).predict(x)
+    test_runtimes.assert_close(found, exporting.predict(stock, x))
