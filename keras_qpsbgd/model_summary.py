@@ -8,15 +8,18 @@ import textwrap
 import warnings
 from collections.abc import Callable
 from typing import Any
+from typing import NamedTuple
 from typing import Optional
 
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import grids
 from keras_qpsbgd._tables import WIDTH
 from keras_qpsbgd._tables import memory_text
 from keras_qpsbgd._tables import row
+from keras_qpsbgd.bits import num_bytes
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.averaged_rule import Averaged
@@ -37,9 +40,11 @@ class LayerSummary:
     Attributes:
         name: Name of the layer.
         type: Name of its class.
-        binary_params: Number of weights with `bits` bits.
+        binary_params: Number of weights with 1 to 4 bits.
         real_params: Number of all other weights, such as biases and the
             `scale` of `output_scale="channel"`.
+        packed_bytes: Size of the weights in a file of `export.packed`.
+        float32_bytes: Memory with 32 bits per weight, without the `scale`.
         num_variables: Number of variables per column, the inputs of the layer.
             These three are `None` for a layer without binary weights.
         num_columns: Number of columns, the outputs of the layer.
@@ -54,6 +59,8 @@ class LayerSummary:
     type: str
     binary_params: int
     real_params: int
+    packed_bytes: int
+    float32_bytes: int
     num_variables: Optional[int] = None
     num_columns: Optional[int] = None
     bits: Optional[int] = None
@@ -65,23 +72,8 @@ class LayerSummary:
 
     @property
     def bits_per_weight(self) -> float:
-        """Mean number of bits: `bits` per binary weight, 32 per real one."""
-        return self.total_bits / self.params if self.params else 0.0
-
-    @property
-    def total_bits(self) -> int:
-        """Number of bits of all weights."""
-        return (self.bits or 1) * self.binary_params + 32 * self.real_params
-
-    @property
-    def packed_bytes(self) -> int:
-        """Memory with `bits` per binary weight and 32 bits per real weight."""
-        return -(-self.total_bits // 8)
-
-    @property
-    def float32_bytes(self) -> int:
-        """Memory with 32 bits per weight."""
-        return 4 * self.params
+        """Mean number of bits per weight in `packed_bytes`."""
+        return 8 * self.packed_bytes / self.params if self.params else 0.0
 
     @property
     def num_qubos(self) -> Optional[int]:
@@ -105,13 +97,14 @@ class ModelSummary:
     Attributes:
         name: Name of the model.
         layers: List of `LayerSummary`, one for each layer with weights.
-        binary_params: Number of binary weights.
+        binary_params: Number of weights with 1 to 4 bits.
         real_params: Number of all other weights.
-        bits_per_weight: Mean number of bits per weight.
-        packed_bytes: Memory with the bits of each binary weight and 32 bits per
-            real weight. Each layer takes a whole number of bytes.
-        float32_bytes: Memory with 32 bits per weight.
-        compression: Ratio of these two.
+        bits_per_weight: Mean number of bits per weight in `packed_bytes`.
+        packed_bytes: Size of the weights in a file of `export.packed`. The
+            file also has the configuration of the model.
+        float32_bytes: Memory with 32 bits per weight, without the scales of
+            binary layers, which a float network does not have.
+        compression: Ratio of `float32_bytes` to `packed_bytes`.
         input_sizes: Dictionary that maps the name of each trainable binary
             layer to the root mean square of its inputs. Empty without `x`.
     """
@@ -131,7 +124,7 @@ class ModelSummary:
     @property
     def bits_per_weight(self) -> float:
         params = self._sum("params")
-        return self._sum("total_bits") / params if params else 0.0
+        return 8 * self.packed_bytes / params if params else 0.0
 
     @property
     def packed_bytes(self) -> int:
@@ -165,8 +158,11 @@ def summary(
     The function complements `model.summary()`. It lists all layers with
     weights, including those of nested models. Layers and weights that are used
     more than once are counted once. A convolution has kernel height x kernel
-    width x channels variables. Layers that `quantize` has rounded but not made
-    binary store floats, so they count as 32 bits per weight.
+    width x channels variables.
+
+    "Packed" is the size of the weights in a file of `export.packed`: 1 to 4
+    bits for each weight of a binary layer and of a kernel that `quantize` has
+    rounded, which also needs 32 bits for each of its scales.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 144 inputs has
     several per column: "6 x 131" means six QUBOs with 131 variables each.
@@ -248,18 +244,54 @@ def _parts(layer):
     return parts if inside else []
 
 
+class Stored(NamedTuple):
+    """A variable in a packed file.
+
+    Attributes:
+        num_bytes: Integer. The size of its data.
+        is_packed: Boolean. Whether it has 1 to 4 bits per weight.
+    """
+
+    num_bytes: int
+    is_packed: bool
+
+
+def stored(variable: Any, is_real: bool = False) -> Stored:
+    """Returns how `export.packed` stores a variable.
+
+    Args:
+        variable: Variable of a layer.
+        is_real: Boolean. Whether a binary layer has a real kernel. Defaults to
+            `False`.
+    """
+    mark = None if is_real else statistics.mark_of(variable)
+    if mark is not None:
+        count = math.prod(variable.shape)
+        return Stored(num_bytes(count, mark.bits), True)
+    array = variable.numpy()
+    grid = grids.find(array)
+    if grid is None:
+        return Stored(array.nbytes, False)
+    return Stored(grid.num_bytes, True)
+
+
 def _layer_summary(layer, weights):
     # A layer after `use_real_kernel` computes with real weights.
     is_real = getattr(layer, "has_real_kernel", False)
-    marked = [] if is_real else [w for w in weights if statistics.mark_of(w)]
-    binary = sum(math.prod(weight.shape) for weight in marked)
-    params = sum(math.prod(weight.shape) for weight in weights)
-    mark = statistics.mark_of(marked[0]) if marked else None
+    found = [stored(weight, is_real) for weight in weights]
+    counts = [math.prod(weight.shape) for weight in weights]
+    binary = sum(count for each, count in zip(found, counts) if each.is_packed)
+    has_scale = getattr(layer, "output_scale", None) == "channel"
+    scales = math.prod(layer.scale.shape) if has_scale and not is_real else 0
+    marks = [statistics.mark_of(weight) for weight in weights]
+    mark = None if is_real else next(filter(None, marks), None)
     return LayerSummary(
         layer.name,
         type(layer).__name__,
         binary,
-        params - binary,
+        sum(counts) - binary,
+        sum(each.num_bytes for each in found),
+        4 * (sum(counts) - scales),
         mark and mark.num_variables,
         mark and mark.num_columns,
         mark and mark.bits,

@@ -190,8 +190,9 @@ def test_model_without_binary_layers(capsys, layer, real):
 
 
 def test_table_fits_a_terminal():
-    wide = LayerSummary("long_" * 20, "T" * 30, 300_000_000, 0, 10_000, 30_000)
-    real = LayerSummary("dense", "Dense", 0, 90_003)
+    sizes = 300_000_000, 0, 37_500_000, 1_200_000_000
+    wide = LayerSummary("long_" * 20, "T" * 30, *sizes, 10_000, 30_000)
+    real = LayerSummary("dense", "Dense", 0, 90_003, 360_012, 360_012)
     found = ModelSummary("model_" * 20, [wide, real])
     assert "2 layers" in repr(found)
     out = str(found)

@@ -54,7 +54,11 @@ class Entry:
         index: Integer. Position among the layer's own weights.
         dtype: String. The dtype of the variable.
         shape: Tuple of integers.
-        bits: Integer from 1 to 4 for a binary kernel, else `None`.
+        bits: Integer from 1 to 4 for a kernel that is stored as levels, else
+            `None`.
+        axes: Tuple of integers, the axes of a kernel that have a scale for each
+            of their entries. `None` for other arrays, and for the kernels of
+            binary layers, whose levels are divided by the largest level.
     """
 
     name: str
@@ -63,13 +67,33 @@ class Entry:
     dtype: str
     shape: tuple[int, ...]
     bits: Optional[int] = None
+    axes: Optional[tuple[int, ...]] = None
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is the kernel of a binary layer."""
+        return self.bits is not None and self.axes is None
+
+    @property
+    def scales_shape(self) -> tuple[int, ...]:
+        """The shape of the scales, with 1 for each axis without scales."""
+        return tuple(
+            size if axis in (self.axes or ()) else 1
+            for axis, size in enumerate(self.shape)
+        )
+
+    @property
+    def scale_bytes(self) -> int:
+        """The size of the scales, which come before the bits."""
+        return 0 if self.axes is None else 4 * math.prod(self.scales_shape)
 
     @property
     def num_bytes(self) -> int:
         """The size of the data."""
         count = math.prod(self.shape)
         if self.bits is not None:
-            return bits_module.num_bytes(count, self.bits)
+            size = bits_module.num_bytes(count, self.bits)
+            return self.scale_bytes + size
         size = 2 if self.dtype == BFLOAT16 else np.dtype(self.dtype).itemsize
         return count * size
 
@@ -88,10 +112,13 @@ class Weight(NamedTuple):
     variable: Any = None
 
 
-def array_bytes(array: np.ndarray, entry: Entry) -> bytes:
-    """Returns the data of an array. For a binary kernel, pass its levels."""
+def array_bytes(
+    array: np.ndarray, entry: Entry, scales: Optional[np.ndarray] = None
+) -> bytes:
+    """Returns the data of an array. For a kernel with bits, pass its levels."""
     if entry.bits is not None:
-        return bits_module.pack_levels(array, entry.bits)
+        start = b"" if scales is None else scales.astype("<f4").tobytes()
+        return start + bits_module.pack_levels(array, entry.bits)
     array = np.ascontiguousarray(array)
     if entry.dtype == BFLOAT16:
         array = array.view(np.uint16)
@@ -99,13 +126,20 @@ def array_bytes(array: np.ndarray, entry: Entry) -> bytes:
 
 
 def array_from(data: bytes, entry: Entry) -> np.ndarray:
-    """Returns an array from its data. A binary kernel becomes weights.
+    """Returns an array from its data. Levels become weights.
 
     A bfloat16 array is returned as float32.
     """
     if entry.bits is not None:
         array = levels_from(data, entry).astype(np.float32)
-        array *= np.float32(1 / bits_module.max_level(entry.bits))
+        if entry.axes is None:
+            array *= np.float32(1 / bits_module.max_level(entry.bits))
+        else:
+            count = math.prod(entry.scales_shape)
+            scales = np.frombuffer(data, "<f4", count)
+            if not np.isfinite(scales).all():
+                raise InvalidFile(f"a scale of {entry.name!r} is not finite")
+            array *= scales.reshape(entry.scales_shape)
     elif entry.dtype == BFLOAT16:
         halves = np.frombuffer(data, "<u2").astype(np.uint32)
         array = (halves << 16).view(np.float32)
@@ -116,34 +150,33 @@ def array_from(data: bytes, entry: Entry) -> np.ndarray:
 
 
 def levels_from(data: bytes, entry: Entry) -> np.ndarray:
-    """Returns the levels of a binary kernel from its data, as int8."""
-    count = math.prod(entry.shape)
-    levels = bits_module.unpack_levels(data, count, entry.bits)
+    """Returns the levels of a kernel from its data, as int8."""
+    count, packed = math.prod(entry.shape), data[entry.scale_bytes :]
+    levels = bits_module.unpack_levels(packed, count, entry.bits)
     return levels.reshape(entry.shape)
 
 
 def encode(
-    fields: dict[str, Any], arrays: list[tuple[Entry, int, np.ndarray]]
+    fields: dict[str, Any], arrays: list[tuple[Entry, int, bytes]]
 ) -> bytes:
     """Returns the content of a file.
 
     Args:
         fields: Dictionary. The header, without the key `"arrays"`.
-        arrays: List of tuples `(entry, identity, array)`. Entries with the same
+        arrays: List of tuples `(entry, identity, data)`. Entries with the same
             identity share their data.
     """
     places: dict[int, int] = {}
     data, described = bytearray(), []
-    for entry, identity, array in arrays:
+    for entry, identity, own in arrays:
         if not entry.num_bytes:
             places[identity] = 0
         if identity not in places:
             data.extend(bytes(-len(data) % ALIGNMENT))
             places[identity] = len(data)
-            data.extend(array_bytes(array, entry))
-        found = dataclasses.asdict(entry)
-        if entry.bits is None:
-            del found["bits"]
+            data.extend(own)
+        fields_of = dataclasses.asdict(entry).items()
+        found = {key: value for key, value in fields_of if value is not None}
         described.append({**found, "offset": places[identity]})
     text = json.dumps({**fields, "arrays": described}, separators=(",", ":"))
     header = text.encode()
@@ -216,7 +249,7 @@ def _arrays(described, data):
 def _entry(found):
     fields = {field.name for field in dataclasses.fields(Entry)}
     if not isinstance(found, dict) or not (
-        fields - {"bits"} <= found.keys() - {"offset"} <= fields
+        fields - {"bits", "axes"} <= found.keys() - {"offset"} <= fields
         and all(isinstance(found[key], str) for key in ("name", "layer"))
         and found["dtype"] in DTYPES
         and isinstance(found["shape"], list)
@@ -232,8 +265,25 @@ def _entry(found):
     ):
         raise InvalidFile("the number of bits of an array is wrong")
     values = {**found, "shape": tuple(found["shape"])}
+    if "axes" in found:
+        if not _are_axes(found):
+            raise InvalidFile("the axes of an array are wrong")
+        values["axes"] = tuple(found["axes"])
     offset = values.pop("offset")
     return Entry(**values), offset
+
+
+def _are_axes(found):
+    """Returns whether the axes of a description are sorted and exist."""
+    axes = found["axes"]
+    return (
+        "bits" in found
+        and found["dtype"] == "float32"
+        and isinstance(axes, list)
+        and all(_is_size(axis) for axis in axes)
+        and axes == sorted(set(axes))
+        and max(axes, default=-1) < len(found["shape"])
+    )
 
 
 def _is_size(value):

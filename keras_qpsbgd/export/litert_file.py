@@ -1,29 +1,33 @@
-"""LiteRT files with 2 or 4 bits per binary weight.
+"""LiteRT files with 2 or 4 bits per quantized weight.
 
-A kernel of binary weights, `levels * scales`, is stored as integers with one
-scale per output. An operator `DEQUANTIZE` turns them into floats, so the
+A kernel of levels times scales is stored as integers with one scale for each
+entry of an axis. An operator `DEQUANTIZE` turns them into floats, so the
 products are those of float32:
 
-    bits of the layer   stored type   integer       scale        added
+    bits of the kernel  stored type   integer       scale        added
     1                   INT2          level         scales       -
     2                   INT2          (level-1)/2   2 * scales   scales
     3                   INT4          level         scales       -
     4                   INT4          (level-1)/2   2 * scales   scales
 """
 
+import contextlib
 import pathlib
 import tempfile
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 from keras_qpsbgd import bits
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import binary_kernels
+from keras_qpsbgd import grids
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.export import stock
+from keras_qpsbgd.quantization import targets
 
 # Numbers in the LiteRT schema. Older versions of TensorFlow lack the names.
 INT4, INT2 = 17, 19
@@ -33,14 +37,15 @@ MIN_WEIGHTS = 256
 
 
 def litert(model: Any, path: Any) -> None:
-    """Writes a model as a LiteRT file, with 2 or 4 bits per binary weight.
+    """Writes a model as a LiteRT file, with 2 or 4 bits per quantized weight.
 
-    LiteRT was formerly called TensorFlow Lite. The kernels of layers with 1 or
-    2 bits are stored with 2 bits per weight, and those of layers with 3 or 4
-    bits with 4 bits per weight. The runtime converts them to float32, so the
-    outputs are the same up to rounding. It must support 2-bit integers, as
-    ai-edge-litert 2.3 and TensorFlow 2.21 do. For older runtimes, pass
-    `inference_model(model)`, which has float kernels.
+    LiteRT was formerly called TensorFlow Lite. Kernels of binary layers and
+    kernels that `quantize` has rounded are stored with 2 bits per weight for 1
+    or 2 bits, and with 4 bits per weight for 3 or 4 bits. The runtime converts
+    them to float32, so the outputs are the same up to rounding. It must support
+    2-bit integers, as ai-edge-litert 2.3 and TensorFlow 2.21 do. For older
+    runtimes, convert the folder of `saved_model` with TensorFlow, which keeps
+    the floats.
 
     Args:
         model: Keras model that `inference_model` supports.
@@ -48,7 +53,9 @@ def litert(model: Any, path: Any) -> None:
             folders are created, and `~` is expanded.
 
     Raises:
-        ValueError: If a layer is not supported, or if `path` is a folder.
+        ValueError: If a layer is not supported, such as an `LSTM` without
+            `unroll=True`, or if `path` is a folder. The message names such
+            layers.
 
     Example:
         ```python
@@ -60,20 +67,62 @@ def litert(model: Any, path: Any) -> None:
     """
     floats_model = stock.inference_model(model)
     path = disk.file_path(path)
+    try:
+        content = _converted(floats_model)
+    except Exception as error:  # the converter raises anything
+        names = ", ".join(_failing_layers(floats_model)) or reason(error)
+        raise ValueError(
+            "`model` must only have layers that the converter of LiteRT "
+            "supports. Recurrent layers need `unroll=True`. "
+            f"Received: {names}"
+        ) from error
+    disk.write(path, _compressed(content))
+
+
+def _converted(model):
+    """Returns the content of a LiteRT file with float kernels."""
     with tempfile.TemporaryDirectory() as temporary:
-        floats = str(pathlib.Path(temporary, "model"))
-        stock.export_folder(floats_model, floats)
-        content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
-    disk.write(path, _compressed(content, binary_kernels.kernels_of(model)))
+        folder = str(pathlib.Path(temporary, "model"))
+        stock.export_folder(model, folder)
+        return tf.lite.TFLiteConverter.from_saved_model(folder).convert()
 
 
-def _compressed(content, binary):
+def _failing_layers(model):
+    """Returns the layers of a type that the converter does not support.
+
+    The errors of the converter do not always name a layer. The first layer of
+    each type is converted alone.
+    """
+    failed: dict[Any, bool] = {}
+    found = []
+    for name, layer in targets.walk(model):
+        kind = type(layer)
+        if kind not in failed:
+            failed[kind] = False
+            with contextlib.suppress(TypeError, ValueError, AttributeError):
+                inputs = stock.copied_inputs(layer)
+                part = keras.Model(inputs, layer(inputs))
+                failed[kind] = not _can_convert(part)
+        if failed[kind]:
+            found.append(f"{name} ({kind.__name__})")
+    return found
+
+
+def _can_convert(model):
+    try:
+        _converted(model)
+    except Exception:
+        return False
+    return True
+
+
+def _compressed(content):
     model = flatbuffer_utils.convert_bytearray_to_object(content)
     changed = False
     for subgraph in model.subgraphs:
         graph = _Graph(model, subgraph)
         for index, tensor in enumerate(list(subgraph.tensors)):
-            found = _match(model.buffers[tensor.buffer].data, tensor, binary)
+            found = _match(model.buffers[tensor.buffer].data, tensor)
             if found is not None:
                 _replace(graph, index, found)
                 changed = True
@@ -90,14 +139,16 @@ def _compressed(content, binary):
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
-def _match(data, tensor, binary):
-    """Returns the `Kernel` in a constant tensor, or `None`."""
+def _match(data, tensor):
+    """Returns the `Grid` in a constant tensor, or `None`."""
     if tensor.type != schema.TensorType.FLOAT32 or data is None:
         return None
     array = np.asarray(data, np.uint8).view("<f4")
     if array.size < MIN_WEIGHTS or array.size != np.prod(tensor.shape):
         return None
-    return binary_kernels.find(array.reshape(tuple(tensor.shape)), binary)
+    axes = [(axis,) for axis in range(len(tensor.shape))]
+    shape = tuple(tensor.shape)
+    return grids.find(array.reshape(shape), grids.TOLERANCE, axes)
 
 
 def _replace(graph, index, found):
@@ -115,18 +166,17 @@ def _replace(graph, index, found):
     integers.type = INT2 if stored == 2 else INT4
     integers.quantization = schema.QuantizationParametersT()
     # A scale of 0 is not allowed. Its outputs are tiny in any case.
+    scales = found.scales.ravel()
     integers.quantization.scale = np.maximum(
-        found.scales * (2 if halved else 1), np.finfo(np.float32).tiny
+        scales * (2 if halved else 1), np.finfo(np.float32).tiny
     )
-    integers.quantization.zeroPoint = np.zeros(len(found.scales), np.int64)
-    integers.quantization.quantizedDimension = found.axis
+    integers.quantization.zeroPoint = np.zeros(len(scales), np.int64)
+    integers.quantization.quantizedDimension = found.axes[0]
     code = schema.BuiltinOperator.DEQUANTIZE
     if not halved:
         graph.run(code, DEQUANTIZE_VERSION, [place], index)
         return
-    shape = [1] * len(tensor.shape)
-    shape[found.axis] = len(found.scales)
-    added = graph.add(tensor.name + b"_added", shape, found.scales)
+    added = graph.add(tensor.name + b"_added", found.scales.shape, scales)
     levels = graph.add(tensor.name + b"_levels", tensor.shape)
     graph.run(code, DEQUANTIZE_VERSION, [place], levels)
     add = graph.run(schema.BuiltinOperator.ADD, 1, [levels, added], index)

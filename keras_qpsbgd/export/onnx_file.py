@@ -1,8 +1,8 @@
-"""ONNX files with 1, 2 or 4 bits per binary weight.
+"""ONNX files with 1, 2 or 4 bits per quantized weight.
 
-A kernel of binary weights, `levels * scales`, is stored as bytes of 8, 4 or 2
-weights. Standard operators look up the levels of each byte in a table and
-multiply them by the scales:
+A kernel of levels times scales is stored as bytes of 8, 4 or 2 weights.
+Standard operators look up the levels of each byte in a table and multiply them
+by the scales:
 
     bytes -> Cast -> Gather -> Reshape -> Slice -> Reshape -> Cast -> Mul
 
@@ -22,19 +22,19 @@ import numpy as np
 from keras_qpsbgd import _keras
 from keras_qpsbgd import bits as bits_module
 from keras_qpsbgd import disk
+from keras_qpsbgd import grids
 from keras_qpsbgd.bits import max_level
-from keras_qpsbgd.export import binary_kernels
 from keras_qpsbgd.export import stock
 
 # Smaller kernels would not shrink.
-MIN_WEIGHTS = 1024
+MIN_WEIGHTS = 256
 
 
 def onnx(model: Any, path: Any) -> None:
-    """Writes a model as an ONNX file, with 1, 2 or 4 bits per binary weight.
+    """Writes a model as an ONNX file, with 1, 2 or 4 bits per quantized weight.
 
-    The kernels of layers with 1 or 2 bits are stored with 1 or 2 bits per
-    weight, and those of layers with 3 or 4 bits with 4 bits per weight. ONNX
+    Kernels of binary layers and kernels that `quantize` has rounded are stored
+    with 1 bit per weight, with 2 bits, or with 4 bits for 3 or 4 bits. ONNX
     Runtime converts them to float32 when it loads the file. Predictions then
     take the same time and memory as with the float kernels of
     `inference_model(model).export(path, format="onnx")`. Requires the extra
@@ -79,21 +79,21 @@ def onnx(model: Any, path: Any) -> None:
             floats, format="onnx", verbose=False
         )
         proto = onnx_package.load(floats)
-    _compress(proto.graph, binary_kernels.kernels_of(model))
+    _compress(proto.graph)
     disk.write(path, proto.SerializeToString())
 
 
-def _compress(graph, binary):
-    """Replaces binary kernels in an ONNX graph with nodes that compute them."""
+def _compress(graph):
+    """Replaces kernels on a grid in a graph with nodes that compute them."""
     from onnx import GraphProto
     from onnx import numpy_helper
 
     nodes, constants, count = [], {}, 0
     for stored in list(graph.initializer):
         array = numpy_helper.to_array(stored)
-        if array.dtype != np.float32 or array.size < MIN_WEIGHTS:
+        if array.size < MIN_WEIGHTS:
             continue
-        found = binary_kernels.find(array, binary)
+        found = grids.find(array, grids.TOLERANCE)
         if found is not None:
             graph.initializer.remove(stored)
             nodes += _unpacking(found, stored.name, f"bits{count}", constants)
@@ -110,7 +110,7 @@ def _unpacking(found, name, prefix, constants):
     """Returns the nodes that compute a kernel, and adds their constants.
 
     Args:
-        found: A `binary_kernels.Kernel`.
+        found: A `Grid`.
         name: String. Name of the kernel in the graph.
         prefix: String. Start of the names of the other tensors.
         constants: Dictionary that maps names to arrays. Constants are added to
@@ -123,13 +123,11 @@ def _unpacking(found, name, prefix, constants):
     bits = 4 if found.bits == 3 else found.bits
     levels = found.levels
     codes = (levels + max_level(found.bits)).astype(np.uint8) // 2
-    scales_shape = np.ones(levels.ndim, int)
-    scales_shape[found.axis] = -1
     table = f"levels_of_{found.bits}_bits"
     constants |= {
         table: _table(bits, found.bits),
         f"{prefix}/bytes": bits_module.pack(codes, bits),
-        f"{prefix}/scales": found.scales.reshape(scales_shape),
+        f"{prefix}/scales": found.scales,
         f"{prefix}/shape": np.array(levels.shape, np.int64),
         f"{prefix}/size": np.array([levels.size], np.int64),
         "bits/flat": np.array([-1], np.int64),

@@ -1,4 +1,4 @@
-"""Small files that store the kernels of binary layers as bits.
+"""Small files that store kernels of a few bits per weight as bits.
 
 A file has the configuration of the model and its weights. The model is rebuilt
 from the configuration, after checks that it cannot run code and needs exactly
@@ -25,8 +25,8 @@ from keras_qpsbgd.export import safety
 from keras_qpsbgd.export.description import NotSupported
 from keras_qpsbgd.export.description import describe
 from keras_qpsbgd.export.description import to_json
-from keras_qpsbgd.export.weights import array_of
 from keras_qpsbgd.export.weights import find_weights
+from keras_qpsbgd.export.weights import stored
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.quantization.arguments import check_is_model
 
@@ -40,11 +40,12 @@ def packed(
 ) -> None:
     """Writes a model to a small file, with 1 to 4 bits per binary weight.
 
-    The kernels of all binary layers are stored as bits, and all other weights
-    are stored unchanged. `load_packed` returns a model with exactly the same
-    predictions. The file also contains the configuration of the model and, if
-    `Predictor` supports the model, the steps of a prediction. It contains no
-    Python code, and [NumPy is enough to read it](
+    The kernels of all binary layers are stored as bits. So are all kernels that
+    `quantize` has rounded: levels of 1 to 4 bits times a scale for each output.
+    All other weights are stored unchanged. `load_packed` returns a model with
+    exactly the same predictions. The file also contains the configuration of
+    the model and, if `Predictor` supports the model, the steps of a prediction.
+    It contains no Python code, and [NumPy is enough to read it](
     ../guides/packed-format.md).
 
     The latent weights of binary layers, the optimizer and the losses are not
@@ -115,9 +116,11 @@ def load_packed(
     content = pathlib.Path(os.path.expanduser(path)).read_bytes()
     try:
         return _model_from(content, dict(custom_objects or {}))
-    except container.InvalidFile as error:
+    except (container.InvalidFile, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        why = "its model is nested too deeply" if deep else error
         raise ValueError(
-            f"`path` must be a file written by `export.packed`, but {error}. "
+            f"`path` must be a file written by `export.packed`, but {why}. "
             f"Received: path={os.fspath(path)}"
         ) from error
 
@@ -133,10 +136,10 @@ def content_of(
     _check(model)
     custom_objects = dict(custom_objects or {})
     weights = find_weights(model)
-    arrays = [
-        (entry, id(variable), array_of(entry, variable))
-        for entry, variable in weights
-    ]
+    arrays = []
+    for found, variable in weights:
+        entry, data = stored(found, variable)
+        arrays.append((entry, id(variable), data))
     config = _config_of(model)
     names = safety.refused(config, custom_objects)
     if names:
@@ -284,7 +287,7 @@ def _abstract_model(config, custom_objects, entries):
             raise container.InvalidFile("its arrays are not those of its model")
         for entry, place in zip(entries, places):
             received, expected = (
-                (each.shape, each.dtype, each.bits)
+                (each.shape, each.dtype, each.bits if each.is_binary else None)
                 for each in (entry, found[place])
             )
             if expected != received:

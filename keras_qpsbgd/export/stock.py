@@ -2,17 +2,19 @@
 
 import contextlib
 import io
+import math
 import os
 import pathlib
 import secrets
 import shutil
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.export.binary_kernels import float_kernel
+from keras_qpsbgd.bits import max_level
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     BinaryMultiHeadAttention,
@@ -225,7 +227,7 @@ def _replacement(layer):
     if is_one and not own_function:
         new = stock.from_config(stripped)
         return new, new
-    inputs = _copied_inputs(layer)
+    inputs = copied_inputs(layer)
     if kind is None:
         new = stock.from_config(stripped)
         outputs = new(inputs)
@@ -236,7 +238,8 @@ def _replacement(layer):
     return keras.Model(inputs, outputs, name=layer.name), new
 
 
-def _copied_inputs(layer):
+def copied_inputs(layer: Any) -> Any:
+    """Returns new symbolic inputs, like those of a layer."""
     tensors = tf.nest.flatten(_keras.input_tensors(layer))
     if len(tensors) == 1:
         return _keras.copy_input(tensors[0])
@@ -252,11 +255,38 @@ def _set_weights(layer, new):
         for name, part in _keras.attention_parts(layer).items():
             _set_weights(part, parts[name])
     elif isinstance(layer, BinaryLayer):
-        new.kernel.assign(float_kernel(layer))
+        new.kernel.assign(_float_kernel(layer))
         if getattr(layer, "bias", None) is not None:
             new.bias.assign(layer.bias.numpy())
     else:
         new.set_weights(layer.get_weights())
+
+
+def _float_kernel(layer: Any) -> np.ndarray:
+    """Returns what a binary layer multiplies its inputs by, as float32.
+
+    It is levels times scales, which exported files store with few bits, or the
+    product of a real kernel.
+    """
+    if not layer.has_real_kernel:
+        levels = layer.binary_kernel.numpy().astype(np.float32)
+        scales = _output_factors(layer) / max_level(layer.bits)
+        return levels * scales.astype(np.float32)
+    kernel = layer.kernel.numpy().astype(np.float64)
+    if layer.output_scale == "channel":
+        # The scale of a real kernel starts at 1.
+        factors = _output_factors(layer) * math.sqrt(layer._fan_in())
+        kernel = kernel * factors
+    return kernel.astype(np.float32)
+
+
+def _output_factors(layer):
+    """Returns the output scale of a layer, in the shape of its outputs."""
+    shape = layer._outputs
+    if layer.output_scale == "channel":
+        return layer.scale.numpy().astype(np.float64).reshape(shape)
+    is_scaled = layer.output_scale == "fan_in"
+    return np.full(shape, layer._fan_in() ** -0.5 if is_scaled else 1.0)
 
 
 def _is_own(found):

@@ -6,6 +6,7 @@ a path: the name of the layer inside a Sequential or functional model, and its
 position inside any other layer.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import grids
 from keras_qpsbgd.export import container
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.layers import weights
@@ -68,19 +70,29 @@ def _own_weights(layer: Any) -> list[Any]:
     return [each for each in layer.weights if id(each) not in inside]
 
 
-def array_of(entry: container.Entry, variable: Any) -> np.ndarray:
-    """Returns the value of a variable. A binary kernel becomes its levels."""
+def stored(
+    entry: container.Entry, variable: Any
+) -> tuple[container.Entry, bytes]:
+    """Returns the entry and the data of a variable in a file.
+
+    The entry of a kernel of levels times scales gets `bits` and `axes`.
+    """
     if entry.dtype not in container.DTYPES:
         raise ValueError(
             "`model` must have numeric weights. Received: the weight "
             f"{entry.name} of type {entry.dtype}"
         )
     if entry.bits is None:
-        return variable.numpy()
+        array = variable.numpy()
+        grid = grids.find(array)
+        if grid is None:
+            return entry, container.array_bytes(array, entry)
+        entry = dataclasses.replace(entry, bits=grid.bits, axes=grid.axes)
+        return entry, container.array_bytes(grid.levels, entry, grid.scales)
     levels = weights.levels(tf.convert_to_tensor(variable), entry.bits).numpy()
     if not np.isfinite(levels).all():
         raise ValueError(
             "`model` must have finite weights. Received: NaN in the binary "
             f"kernel {entry.name}"
         )
-    return levels
+    return entry, container.array_bytes(levels, entry)

@@ -67,7 +67,7 @@ def load(content: bytes, kernels: str) -> Program:
             return value
         if value.keys() == {"array"}:
             entry, data = arrays[value["array"]]
-            if entry.bits is None:
+            if not entry.is_binary:
                 return Weight(container.array_from(data, entry), None)
             return Weight(container.levels_from(data, entry), entry.bits)
         for dtype in ("float32", "int8"):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from keras_qpsbgd.model_summary import summary
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization.calibration import Calibration
@@ -61,8 +62,9 @@ def quantize(
 
     All other layers, including subclasses of these layers, are copied without
     changes. Frozen layers keep their type and hold the quantized weights as
-    floats, also in files. Their `trainable` is `False`, because training would
-    move the weights off the grid. Two more cases are frozen: an `EinsumDense`
+    floats. `export.packed`, `onnx` and `litert` store them with few bits. Their
+    `trainable` is `False`, because training would move the weights off the
+    grid. Two more cases are frozen: an `EinsumDense`
     whose equation `BinaryEinsumDense` does not support, and an attention layer
     if only some of its projections are chosen or if their numbers of bits
     differ.
@@ -164,7 +166,7 @@ def quantize(
     _warn_about_few_rows(work.few_rows, rows, is_graph)
     unchanged = [row for row in unchanged if id(row[1]) not in folded.norms]
     unchanged += work.not_called
-    done = sum(row.float32_bytes for row in rows)
+    sizes = summary(quantized, print_fn=None)
     report = QuantizationReport(
         name=model.name,
         bits=rows[0].bits if len({row.bits for row in rows}) == 1 else None,
@@ -175,7 +177,8 @@ def quantize(
             UnchangedLayer(name, type(layer).__name__, reason)
             for name, layer, reason in unchanged
         ],
-        unchanged_bytes=4 * folded.model.count_params() - done,
+        packed_bytes=sizes.packed_bytes,
+        float32_bytes=sizes.float32_bytes,
     )
     return quantized, report
 

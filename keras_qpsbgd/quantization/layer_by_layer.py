@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from keras_qpsbgd._tables import WIDTH
 from keras_qpsbgd._tables import shorten
 from keras_qpsbgd.bits import max_level
 from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.model_summary import stored
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization import model_copy
@@ -110,7 +112,7 @@ class LayerByLayer:
         settings = {"method": method, "backend": solver, "damping": damping}
         count = len(self.targets)
         seeds = np.random.SeedSequence(seed).generate_state(count or 1)
-        results, rows = [], []
+        results, seconds = [], []
         for number, target in enumerate(self.targets, 1):
             start = time.perf_counter()
             result = finished.read(target.name, target.bits)
@@ -125,14 +127,16 @@ class LayerByLayer:
             _write_floats(target, target.find(self._copies[1]), result)
             self._forward.mark_changed(target)
             results.append(result)
-            seconds = time.perf_counter() - start
-            rows.append(self._row(target, result, method, seconds))
+            seconds.append(time.perf_counter() - start)
         _show("", verbose)
         quantized, found = model_copy.quantized_copy(
             self._model, self._batches[0], self.targets
         )
-        for target, result in zip(self.targets, results):
-            _write(target, target.find(found), result)
+        rows = []
+        for target, result, time_of in zip(self.targets, results, seconds):
+            layer = target.find(found)
+            _write(target, layer, result)
+            rows.append(self._row(target, layer, result, method, time_of))
         self._correction.finish(found)
         return quantized, rows
 
@@ -199,16 +203,12 @@ class LayerByLayer:
                     )
             yield pair
 
-    def _row(self, target, result, method, seconds):
-        """Returns the row of a layer in the report."""
+    def _row(self, target, layer, result, method, seconds):
+        """Returns the row of a layer of the quantized model in the report."""
         groups, n, m = result.levels.shape
         m *= groups
-        kernel = target.kind.variable(target.layer)
-        others = sum(
-            int(np.prod(weight.shape))
-            for weight in target.kind.weights(target.layer)
-            if weight is not kernel
-        )
+        weights = target.kind.weights(target.layer)
+        new_weights = target.kind.weights(layer)
         errors = {name: float(error) for name, error in result.errors.items()}
         return LayerQuantization(
             name=target.name,
@@ -222,8 +222,8 @@ class LayerByLayer:
             improved=result.improved,
             proven=result.proven,
             frozen=is_frozen(target, self.targets),
-            packed_bytes=-(-n * m * target.bits // 8) + 4 * (m + others),
-            float32_bytes=4 * (n * m + others),
+            packed_bytes=sum(stored(each).num_bytes for each in new_weights),
+            float32_bytes=4 * sum(math.prod(each.shape) for each in weights),
             calls=int(result.solver.get("calls", 0)),
             seconds=float(seconds),
             qpu_seconds=float(result.solver.get("qpu_seconds", 0.0)),

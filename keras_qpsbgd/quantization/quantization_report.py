@@ -29,12 +29,12 @@ _STYLES = {
 # Widths of the columns of the table of the memory.
 _MEMORY = (11, 11, 8, 9, 8)
 _TOTALS = (
-    *("packed_bytes", "float32_bytes", "compression"),
+    *("unchanged_bytes", "compression"),
     *("calls", "seconds", "qpu_seconds"),
 )
 FROZEN = (
-    "* Frozen float layer (`trainable = False`). Files store 32 bits per "
-    "weight."
+    "* Frozen layer (`trainable = False`). It computes with floats, and "
+    "`export` stores them with few bits."
 )
 
 
@@ -64,9 +64,8 @@ class LayerQuantization:
         proven: Integer. Number of outputs whose weights are proven optimal for
             their scale, or `None` if the solver proves nothing.
         frozen: Boolean. Whether the layer keeps its type and is frozen.
-        packed_bytes: Integer. Size in bytes with `bits` bits per weight and 32
-            bits per scale and bias. A frozen layer holds floats, so you only
-            get this size if you pack its weights yourself.
+        packed_bytes: Integer. Size in bytes in a file of `export.packed`, with
+            at most `bits` bits per weight and 32 bits per scale and bias.
         float32_bytes: Integer. Size in bytes with 32 bits per weight and bias.
         calls: Integer. Number of solver calls.
         seconds: Float. Time in seconds to quantize this layer, including the
@@ -122,12 +121,15 @@ class QuantizationReport:
         backend: String. Name of the backend, or `None` if the method uses none.
         layers: List of `LayerQuantization`, in the order of the forward pass.
         unchanged: List of `UnchangedLayer`, the other layers with weights.
-        unchanged_bytes: Integer. Size in bytes of all weights outside of the
-            quantized layers.
-        packed_bytes: Integer. Size in bytes of the quantized model.
+        packed_bytes: Integer. Size in bytes of the weights of the quantized
+            model in a file of `export.packed`. The file also has the
+            configuration of the model.
         float32_bytes: Integer. Size in bytes of the given model with 32 bits
             per weight, without the batch normalizations that were folded.
-        compression: Float. Ratio of `float32_bytes` to `packed_bytes`.
+        unchanged_bytes: Integer. The part of `packed_bytes` that is outside of
+            the quantized layers.
+        compression: Float. Ratio of `float32_bytes` to `packed_bytes`. It is
+            the `compression` of `kq.summary(quantized_model)`.
         calls: Integer. Number of solver calls.
         seconds: Float. Time of the quantization in seconds.
         qpu_seconds: Float. QPU access time in seconds, as reported by the
@@ -140,17 +142,13 @@ class QuantizationReport:
     backend: Optional[str]
     layers: list[LayerQuantization]
     unchanged: list[UnchangedLayer]
-    unchanged_bytes: int = 0
+    packed_bytes: int
+    float32_bytes: int
 
     @property
-    def packed_bytes(self) -> int:
+    def unchanged_bytes(self) -> int:
         packed = sum(layer.packed_bytes for layer in self.layers)
-        return packed + self.unchanged_bytes
-
-    @property
-    def float32_bytes(self) -> int:
-        plain = sum(layer.float32_bytes for layer in self.layers)
-        return plain + self.unchanged_bytes
+        return self.packed_bytes - packed
 
     @property
     def compression(self) -> float:
@@ -317,7 +315,7 @@ def _memory_lines(report):
         "_" * WIDTH,
         _counts("Total", report),
         f"Compression: {report.compression:.1f}x "
-        f"({_bits_text(report)} per weight in quantized layers, 32 in others)",
+        f"(weights in a packed file, {_bits_text(report)} in quantized layers)",
     ]
     if any(layer.frozen for layer in report.layers):
         lines += textwrap.wrap(FROZEN, WIDTH)

@@ -141,9 +141,12 @@ def blocks(result):
 
 
 def _size(found, floats):
-    if found["problem"]:
-        return found["problem"]
-    return f"{_kilobytes(found['size'])} ({_ratio(found['size'] / floats)})"
+    return found["problem"] or text_of_size(found["size"], floats)
+
+
+def text_of_size(size, floats):
+    """Returns a size in kB and its ratio to the size of the float weights."""
+    return f"{_kilobytes(size)} ({_ratio(size / floats)})"
 
 
 def _ratio(ratio):
@@ -195,7 +198,10 @@ def _onnx(model, path, inputs):
 
 
 def _litert_float(model, path, inputs):
-    kq.export.litert(kq.export.inference_model(model), path)
+    folder = path.with_suffix(".folder")
+    kq.export.saved_model(model, folder)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
+    path.write_bytes(converter.convert())
     return _litert_runtime(path, inputs)
 
 

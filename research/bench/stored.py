@@ -14,6 +14,7 @@ from research.bench import annealer
 from research.bench import export
 from research.bench import inference
 from research.bench import quantize
+from research.bench import sizes
 from research.bench import solver
 from research.bench import step
 from research.bench import timing
@@ -25,6 +26,7 @@ SUITES = {
     "solver": solver,
     "quantize": quantize,
     "export": export,
+    "sizes": sizes,
     "inference": inference,
     "annealer": annealer,
 }
@@ -37,7 +39,11 @@ CODE = {
     "step": code_version.TRAINING,
     "solver": ("keras_qpsbgd/backends", "keras_qpsbgd/qubo"),
     "quantize": ("keras_qpsbgd/backends", "keras_qpsbgd/quantization"),
-    "export": ("keras_qpsbgd/export", "keras_qpsbgd/inference"),
+    "export": (
+        *("keras_qpsbgd/export", "keras_qpsbgd/inference"),
+        "keras_qpsbgd/grids.py",
+    ),
+    "sizes": ("keras_qpsbgd/export", "keras_qpsbgd/grids.py"),
     "inference": ("keras_qpsbgd/inference",),
     "annealer": ("keras_qpsbgd/backends",),
     "gpu": code_version.TRAINING,

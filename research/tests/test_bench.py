@@ -15,6 +15,7 @@ from research.bench import annealer
 from research.bench import export
 from research.bench import harness
 from research.bench import inference
+from research.bench import sizes
 from research.bench import solver
 from research.bench import sphere_decoder
 from research.bench import stored
@@ -101,6 +102,16 @@ def test_export(monkeypatch):
     assert all(each["problem"] is None for each in found.values())
     assert found["`export.packed`"]["difference"] == 0
     assert "| `export.packed` |" in export.blocks(result)["export"]
+
+
+def test_sizes(monkeypatch):
+    small = {"Conv1D": sizes.SMALL["Conv1D"]}
+    monkeypatch.setattr(sizes, "SMALL", small)
+    monkeypatch.setattr(sizes, "WRITERS", {})
+    result = sizes.measure(quick=True)
+    found = result["Conv1D"]
+    assert found["2"]["packed"] * 6 < found["4"]["packed"] * 4 < found["floats"]
+    assert "| Conv1D | 2 | 414 |" in sizes.blocks(result)["sizes"]
 
 
 def test_inference(monkeypatch):

@@ -32,9 +32,14 @@ def content():
             keras.layers.InputLayer((6,)),
             kq.layers.BinaryDense(4, activation="relu", bits=2),
             kq.layers.BinaryDense(3, output_scale="channel"),
+            keras.layers.Dense(5),
         ]
     )
-    return saving.content_of(exporting.randomize(model))
+    exporting.randomize(model)
+    # A rounded kernel, with a scale for each of its outputs.
+    kernel = np.sign(model.layers[-1].kernel) * np.arange(1, 6)
+    model.layers[-1].kernel.assign(kernel)
+    return saving.content_of(model)
 
 
 def load(content, path, **arguments):
@@ -193,6 +198,16 @@ ARRAY_CHANGES = {
     "huge": lambda h: h["arrays"][0].update(shape=[2**62, 2**62]),
     "negative": lambda h: h["arrays"][0].update(offset=-8),
     "overlap": lambda h: h["arrays"][1].update(offset=0),
+    "no axes": lambda h: h["arrays"][-2].pop("axes"),
+    "no bits, axes": lambda h: h["arrays"][-2].pop("bits"),
+    "axes of binary kernel": lambda h: h["arrays"][0].update(axes=[]),
+    "other axes": lambda h: h["arrays"][-2].update(axes=[0]),
+    "all axes": lambda h: h["arrays"][-2].update(axes=[0, 1]),
+    "no scales": lambda h: h["arrays"][-2].update(axes=[]),
+    "missing axis": lambda h: h["arrays"][-2].update(axes=[2]),
+    "negative axis": lambda h: h["arrays"][-2].update(axes=[-1]),
+    "axis twice": lambda h: h["arrays"][-2].update(axes=[1, 1]),
+    "axes without a list": lambda h: h["arrays"][-2].update(axes=1),
     "missing": lambda h: h["arrays"].pop(),
     "twice": lambda h: h["arrays"].append(h["arrays"][-1]),
     "layer": lambda h: h["arrays"][0].update(layer="other"),
@@ -208,6 +223,35 @@ def test_arrays_must_fit_the_model(content, tmp_path):
     for change in ARRAY_CHANGES.values():
         with pytest.raises(ValueError, match="must be a file written by"):
             load(changed(content, change), tmp_path / "model.kq")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scales_are_finite(content, value, tmp_path):
+    header, data = parts(content)
+    start = header["arrays"][-2]["offset"]
+    scale = np.array([value], "<f4").tobytes()
+    hostile = joined(header, data[:start] + scale + data[start + 4 :])
+    path = tmp_path / "model.kq"
+    with pytest.raises(ValueError, match="a scale of .* is not finite"):
+        load(hostile, path)
+    with pytest.raises(ValueError, match="a scale of .* is not finite"):
+        kq.inference.Predictor(path)
+
+
+@pytest.mark.parametrize("depth", [50, 200, 900])
+@pytest.mark.parametrize("is_model", [False, True])
+def test_deeply_nested_models(content, depth, is_model, tmp_path):
+    header, data = parts(content)
+    text = json.dumps(header["model"])
+    before, after = "[", "]"
+    if is_model:  # each model is a layer of the next one
+        header["model"]["config"]["layers"][1:] = ["inner"]
+        before, after = json.dumps(header["model"]).split('"inner"')
+    header["model"] = "nested"
+    nested = before * depth + text + after * depth
+    header = json.dumps(header).replace('"nested"', nested).encode()
+    with pytest.raises(ValueError, match="must be a file written by"):
+        load(joined(header, data), tmp_path / "model.kq")
 
 
 def described(module, name, config, registered=None):

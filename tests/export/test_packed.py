@@ -285,6 +285,31 @@ def test_bit_stream(bits, count):
             bits_module.pack_levels(np.array(wrong), bits)
 
 
+def code_of_the_documentation():
+    """Returns the functions of the page."""
+    page = (DOCS / "packed-format.md").read_text()
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    assert not re.search("import (?!hashlib|json|math|struct|numpy)", code)
+    names = {}
+    exec(code, names)
+    return names
+
+
+def test_documentation_reads_rounded_kernels(tmp_path):
+    layer = keras.layers.DepthwiseConv2D(3, depth_multiplier=2, name="conv")
+    model = keras.Sequential([keras.layers.InputLayer((5, 5, 3)), layer])
+    variable = model.weights[0]
+    rng = np.random.default_rng(0)
+    levels = 2 * rng.integers(8, size=variable.shape) - 7
+    variable.assign(levels * rng.random((1, 1, 3, 2)).astype("float32"))
+    kq.export.packed(model, tmp_path / "model.kq")
+    read = code_of_the_documentation()["read_packed"]
+    header, arrays = read(tmp_path / "model.kq")
+    assert header["arrays"][0]["axes"] == [2, 3]
+    found = arrays[header["arrays"][0]["name"]]
+    np.testing.assert_array_equal(found, variable)
+
+
 @pytest.mark.parametrize("scale", exporting.SCALES)
 def test_forward_pass_of_the_documentation(scale, tmp_path):
     """The code of the page computes the outputs with NumPy alone."""
@@ -307,11 +332,7 @@ def test_forward_pass_of_the_documentation(scale, tmp_path):
     inputs = inputs.astype("float32")
     path = tmp_path / "model.kq"
     kq.export.packed(model, path)
-    page = (DOCS / "packed-format.md").read_text()
-    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    assert not re.search("import (?!hashlib|json|math|struct|numpy)", code)
-    names = {}
-    exec(code, names)
+    names = code_of_the_documentation()
     header, arrays = names["read_packed"](path)
     np.testing.assert_array_equal(
         arrays[f"{model.layers[-1].name}/bias"], model.layers[-1].bias

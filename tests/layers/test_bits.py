@@ -211,11 +211,12 @@ def test_summary_by_hand():
     first, last = found.layers
     assert (first.bits, first.binary_params, first.real_params) == (2, 15, 6)
     assert first.packed_bytes == 4 + 24  # 30 bits, and six real numbers
-    assert first.bits_per_weight == (30 + 192) / 21
+    assert first.bits_per_weight == (32 + 192) / 21
+    assert first.float32_bytes == 4 * 18  # a float layer has no scale
     assert (last.bits, last.packed_bytes, last.bits_per_weight) == (4, 3, 4)
-    assert found.bits_per_weight == (30 + 192 + 24) / 27
-    assert found.compression == 4 * 27 / 31
-    assert "Compression: 3.5x" in texts[0]
+    assert found.bits_per_weight == (32 + 192 + 24) / 27
+    assert found.compression == 4 * 24 / 31
+    assert "Compression: 3.1x" in texts[0]
 
 
 def test_flip_ratio_counts_levels():

@@ -7,6 +7,8 @@ import quantizing
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.export import container
+from keras_qpsbgd.export import saving
 from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
@@ -51,7 +53,8 @@ def report():
         backend="native",
         layers=[layer("first"), layer(f"{'long' * 20}/name", frozen=True)],
         unchanged=[UnchangedLayer("n" * 90, "LSTM", "unsupported type")],
-        unchanged_bytes=300,
+        packed_bytes=500,
+        float32_bytes=3500,
     )
 
 
@@ -67,8 +70,8 @@ def test_table(report):
         "Improved by the solver: 2,000 of 8,192 outputs",
         "Proven optimal for their scale: 6 of 8,192 outputs",
         "unchanged",
-        "7.0x",
-        "* Frozen float layer",
+        "7.0x (weights in a packed file, 2 bits in",
+        "* Frozen layer",
     ):
         assert part in text, part
     assert repr(report).startswith("QuantizationReport(name='network', bits=2")
@@ -78,8 +81,9 @@ def test_table(report):
 
 def test_numbers_and_notebooks(report):
     totals = {
-        "packed_bytes": 2 * 100 + 300,
-        "float32_bytes": 2 * 1600 + 300,
+        "packed_bytes": 500,
+        "float32_bytes": 3500,
+        "unchanged_bytes": 300,
         "compression": 7.0,
         "calls": 4,
         "seconds": 3.0,
@@ -109,9 +113,17 @@ def test_numbers_of_a_model():
     assert report.float32_bytes == 4 * model.count_params()
     assert report.unchanged_bytes == 4 * 4 * 16  # batch normalization
     assert report.backend is None and report.calls == 0
-    # The same memory as the summary of the quantized model.
+    assert_same_as_the_file(report, quantized)
+
+
+def assert_same_as_the_file(report, quantized):
+    """The report, the summary and a packed file have the same sizes."""
+    content = saving.content_of(quantized)
+    size = sum(len(data) for _, data in container.decode(content)[1])
     summary = kq.summary(quantized, print_fn=None)
-    assert report.packed_bytes == summary.packed_bytes
+    assert report.packed_bytes == summary.packed_bytes == size
+    assert report.compression == summary.compression
+    assert report.as_dict()["compression"] == report.float32_bytes / size
 
 
 def test_memory_of_frozen_layers():
@@ -145,13 +157,7 @@ def test_memory_of_frozen_layers():
         assert layer.num_inputs * layer.num_outputs == weights
     assert report.float32_bytes == 4 * model.count_params()
     assert report.unchanged_bytes == 0
-    # The summary counts the floats that frozen layers hold.
-    summary = kq.summary(quantized, print_fn=None)
-    assert summary.packed_bytes == report.packed_bytes + sum(
-        layer.float32_bytes - layer.packed_bytes
-        for layer in report.layers
-        if layer.frozen
-    )
+    assert_same_as_the_file(report, quantized)
 
 
 @pytest.mark.once

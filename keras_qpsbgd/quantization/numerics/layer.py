@@ -23,7 +23,8 @@ class LayerResult:
 
     Attributes:
         levels: int8 array of shape (groups, n, m). Odd integers.
-        scales: Array of shape (groups, 1, m). The kernel is `levels * scales`.
+        scales: Array of shape (groups, 1, m), float32 numbers in float64. The
+            kernel is `levels * scales`.
         bias_change: Array of shape (groups, m). The correction of the bias.
         errors: Dictionary that maps each method that was run to its relative
             output error.
@@ -110,10 +111,12 @@ def quantize_layer(
     calls = 0 if info is None else info.get("calls", 1)
     info = info or {}
     proven = info.get("proven_optimal")
+    # Files store float32 scales. Their products with levels are exact here.
+    scales = result.scales.astype(np.float32).astype(np.float64)
     return LayerResult(
         levels=result.levels.astype(np.int8),
-        scales=result.scales,
-        bias_change=statistics.bias_change(result.levels * result.scales),
+        scales=scales,
+        bias_change=statistics.bias_change(result.levels * scales),
         errors={
             name: problem.relative(candidate.errors)
             for name, candidate in found.items()
