@@ -9,256 +9,416 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __ARM_NEON
-#include <arm_neon.h>
-#endif
-
-/* GCC compiles functions with CLONES for newer x86 processors as well and
-   selects one when the module is loaded. On ARM, NEON is always there. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) \
-    && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx2", "popcnt", "default")))
-#else
-#define CLONES
-#endif
 
 #define GROUPS 8 /* groups of 8 inputs in a word of the kernel */
-#define WIDE 224 /* number of outputs from which tables of 256 are faster */
 
 /* Other compilers, such as Microsoft's, have no vector types. There, each sample
    is computed alone, with the same results. PORTABLE is for tests of this. */
 #if defined(__GNUC__) && !defined(_WIN32) && !defined(PORTABLE)
-#define BATCH 4 /* samples that are computed together */
+#define VECTORS
+#define INLINE inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
 #define ALLOCATE(size) aligned_alloc(64, ((size) + 63) / 64 * 64)
-#define COUNT_BITS(x) __builtin_popcountll(x)
+#define COUNT_BITS(x) (uint64_t)__builtin_popcountll(x)
 #define HIDE(x) __asm__("" : "+r"(x))
-
-typedef float float4 __attribute__((vector_size(16)));
-
-#define VECTOR float4
-#define SAMPLES 4
-#define SHIFT 4
-#define NAME(x) x##_4
-#define PUT(v, s, x) (v)[s] = (x)
-#define GET(v, s) (v)[s]
-#include "_sign_product.h"
-#undef VECTOR
-#undef SAMPLES
-#undef SHIFT
-#undef NAME
-#undef PUT
-#undef GET
+#if defined(__x86_64__)
+#define X86
+#endif
 #else
-#define BATCH 1
+#define INLINE inline
+#define UNROLL
 #define ALLOCATE(size) malloc(size)
 #define COUNT_BITS(x) count_bits(x)
 #define HIDE(x) ((void)0)
 
-static int count_bits(uint64_t x)
+static uint64_t count_bits(uint64_t x)
 {
     x -= (x >> 1) & 0x5555555555555555u;
     x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
     x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-    return (int)((x * 0x0101010101010101u) >> 56);
+    return (x * 0x0101010101010101u) >> 56;
 }
 #endif
 
-#define VECTOR float
-#define SAMPLES 1
-#define SHIFT 2
-#define NAME(x) x##_1
-#define PUT(v, s, x) (v) = (x)
-#define GET(v, s) (v)
+#include "_patches.h"
+
+#include "_bit_counts.h"
+
+/* What becomes of the sums of real inputs. */
+typedef struct {
+    ptrdiff_t inputs;            /* of a patch */
+    int planes;                  /* bits of a weight */
+    const float *limits;         /* of +1, or NULL for real outputs */
+    const float *scale, *shift;  /* NULL if there are none */
+    float low, high;             /* limits of the outputs */
+} Output;
+
+#ifdef VECTORS
+#ifdef X86
+typedef float float16 __attribute__((vector_size(64)));
+typedef int32_t int16 __attribute__((vector_size(64)));
+#define NAME(x) x##_16
+#define TARGET __attribute__((target("avx512f,avx512bw")))
+#define VECTOR float16
+#define MASKS int16
+#define SAMPLES 16
+#define AT_LEAST(a, b) ((a) >= (b))
+#define WIDE PTRDIFF_MAX
 #include "_sign_product.h"
 
-static int sign_product(const float *x, const uint64_t *kernel, float *out,
-                        ptrdiff_t rows, ptrdiff_t n, ptrdiff_t outputs)
-{
-    float *sums = ALLOCATE(outputs * BATCH * sizeof *sums);
-    if (!sums)
-        return -1;
-    for (ptrdiff_t r = 0; r < rows; r += BATCH) {
-        const float *in[BATCH];
-        float *to[BATCH];
-        for (int s = 0; s < BATCH; s++) {
-            in[s] = r + s < rows ? x + (r + s) * n : NULL;
-            to[s] = r + s < rows ? out + (r + s) * outputs : NULL;
-        }
-#if BATCH > 1
-        if (rows - r > 1)
-            rows_4(in, kernel, to, (float4 *)sums, n, outputs);
-        else
+typedef float float8 __attribute__((vector_size(32)));
+typedef int32_t int8 __attribute__((vector_size(32)));
+#define NAME(x) x##_8
+#define TARGET __attribute__((target("avx2")))
+#define VECTOR float8
+#define MASKS int8
+#define SAMPLES 8
+#define AT_LEAST(a, b) ((a) >= (b))
+#define WIDE PTRDIFF_MAX
+#include "_sign_product.h"
 #endif
-            rows_1(in, kernel, to, sums, n, outputs);
+
+typedef float float4 __attribute__((vector_size(16)));
+typedef int32_t int4 __attribute__((vector_size(16)));
+#define NAME(x) x##_4
+#define TARGET
+#define VECTOR float4
+#define MASKS int4
+#define SAMPLES 4
+#define AT_LEAST(a, b) ((a) >= (b))
+#define WIDE 224
+#include "_sign_product.h"
+#endif
+
+#define NAME(x) x##_1
+#define TARGET
+#define VECTOR float
+#define MASKS int32_t
+#define SAMPLES 1
+#define AT_LEAST(a, b) -(int32_t)((a) >= (b))
+#define WIDE 224
+#include "_sign_product.h"
+
+typedef void Positions(const Geometry *g, const Patch *patches, int count,
+                       const uint64_t *kernel, const Output *to, void *space,
+                       void *const *out);
+
+typedef struct {
+    const char *name;
+    Tile *tile;
+    int tile_size;
+    Positions *positions;
+    int samples;
+} Variant;
+
+#define MAX_TILE 16
+#define MAX_VARIANTS 4
+static Variant variants[MAX_VARIANTS]; /* the fastest one first */
+static int variant_count;
+
+static void add_variant(const char *name, Tile *tile, int tile_size,
+                        Positions *positions, int samples)
+{
+    Variant new = {name, tile, tile_size, positions, samples};
+    variants[variant_count++] = new;
+}
+
+/* Finds out what the processor can do. */
+static void find_variants(void)
+{
+    variant_count = 0;
+#ifdef X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")
+        && __builtin_cpu_supports("avx512bw")) {
+        if (__builtin_cpu_supports("avx512vpopcntdq"))
+            add_variant("AVX-512 VPOPCNTDQ", tile_popcnt, 8, positions_16, 16);
+        add_variant("AVX-512 BW", tile_wide, 4, positions_16, 16);
     }
-    free(sums);
+    if (__builtin_cpu_supports("avx2"))
+        add_variant("AVX2", tile_avx2, 4, positions_8, 8);
+#endif
+#ifdef VECTORS
+    add_variant("plain", tile_plain, 2, positions_4, 4);
+#else
+    add_variant("plain", tile_plain, 2, positions_1, 1);
+#endif
+}
+
+/* Computes the rows of positions from `start` to `stop`. */
+
+static int sign_product(const Geometry *g, const Variant *variant,
+                        const float *x, const uint64_t *kernel,
+                        const Output *to, void *out, int64_t start,
+                        int64_t stop)
+{
+    int64_t size = to->limits ? (g->outputs + 63) / 64 * 8 : g->outputs * 4;
+    float *space = ALLOCATE((size_t)(g->outputs * to->planes
+                                     * variant->samples) * sizeof *space);
+    if (!space)
+        return -1;
+    int64_t end = stop * g->counts[1];
+    for (int64_t p = start * g->counts[1]; p < end; p += variant->samples) {
+        Patch patches[MAX_TILE];
+        void *places[MAX_TILE];
+        int count = end - p < variant->samples ? (int)(end - p)
+                                               : variant->samples;
+        for (int s = 0; s < count; s++) {
+            patches[s] = patch_at(g, x, p + s);
+            places[s] = (char *)out + (p + s) * size;
+        }
+        if (count == 1)
+            positions_1(g, patches, 1, kernel, to, space, places);
+        else
+            variant->positions(g, patches, count, kernel, to, space, places);
+    }
+    free(space);
     return 0;
 }
 
-#ifdef __ARM_NEON
-/* Numbers of different bits of `count` rows (1 or 2) and 4 outputs. */
-static inline __attribute__((always_inline)) void
-tile(const uint8_t *a, const uint8_t *w, ptrdiff_t bytes, int count,
-     int32_t *out, ptrdiff_t outputs, int32_t n)
+/* Lists the words of the places inside of the image, for some positions. */
+static void find_taps(const Geometry *g, Run rows, Run columns,
+                      ptrdiff_t words, ptrdiff_t *offsets, ptrdiff_t *places,
+                      Taps *taps)
 {
-    uint16x8_t wide[2][4];
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < 4; j++)
-            wide[i][j] = vdupq_n_u16(0);
-    for (ptrdiff_t first = 0; first < bytes; first += 31 * 16) {
-        /* A byte can hold the sum of 31 counts. */
-        ptrdiff_t end = first + 31 * 16 < bytes ? first + 31 * 16 : bytes;
-        uint8x16_t sum[2][4];
-        for (int i = 0; i < count; i++)
-            for (int j = 0; j < 4; j++)
-                sum[i][j] = vdupq_n_u8(0);
-        for (ptrdiff_t c = first; c < end; c += 16)
-            for (int j = 0; j < 4; j++) {
-                uint8x16_t weights = vld1q_u8(w + j * bytes + c);
-                for (int i = 0; i < count; i++) {
-                    uint8x16_t x = vld1q_u8(a + i * bytes + c);
-                    x = vcntq_u8(veorq_u8(x, weights));
-                    sum[i][j] = vaddq_u8(sum[i][j], x);
-                }
+    ptrdiff_t n = 0;
+    for (int64_t i = rows.low; i < rows.high; i++)
+        for (int64_t j = columns.low; j < columns.high; j++)
+            for (ptrdiff_t k = 0; k < words; k++) {
+                int64_t pixel = (i - rows.low) * g->dilations[0] * g->width
+                              + (j - columns.low) * g->dilations[1];
+                offsets[n] = (ptrdiff_t)pixel * words + k;
+                places[n++] = (ptrdiff_t)((i * g->size[1] + j) * words + k) * 8;
             }
-        for (int i = 0; i < count; i++)
-            for (int j = 0; j < 4; j++)
-                wide[i][j] = vpadalq_u8(wide[i][j], sum[i][j]);
-    }
-    for (int i = 0; i < count; i++) {
-        uint32x4_t p[4];
-        for (int j = 0; j < 4; j++)
-            p[j] = vpaddlq_u16(wide[i][j]);
-        p[0] = vpaddq_u32(vpaddq_u32(p[0], p[1]), vpaddq_u32(p[2], p[3]));
-        int32x4_t doubled = vshlq_n_s32(vreinterpretq_s32_u32(p[0]), 1);
-        vst1q_s32(out + i * outputs, vsubq_s32(vdupq_n_s32(n), doubled));
-    }
+    taps->words = n;
+    taps->inputs = n / words * g->channels;
 }
-/* The 16-bit sums in `wide` hold 2 x 248 per 31 x 16 bytes. */
-#define MAX_TILE_BYTES (128 * 31 * 16)
-#else
-#define MAX_TILE_BYTES 0
-#define tile(a, w, bytes, count, out, outputs, n) ((void)0)
-#endif
 
-CLONES static void
-xnor_product(const uint64_t *a, const uint64_t *w, int32_t *out,
-             ptrdiff_t rows, ptrdiff_t words, ptrdiff_t outputs, int32_t n)
+static int bit_product(const Geometry *g, const Variant *variant,
+                       const uint64_t *x, const uint64_t *kernel,
+                       const int32_t *limits, void *out, int64_t start,
+                       int64_t stop)
 {
-    ptrdiff_t bytes = words * 8;
-    int tiles = bytes % 16 == 0 && bytes <= MAX_TILE_BYTES;
-    /* The weights of a block of outputs stay in the first cache. */
-    for (ptrdiff_t first = 0; first < outputs; first += 64) {
-        ptrdiff_t end = first + 64 < outputs ? first + 64 : outputs;
-        for (ptrdiff_t r = 0; r < rows;) {
-            int count = rows - r > 1 ? 2 : 1;
-            const uint64_t *x = a + r * words;
-            int32_t *to = out + r * outputs;
-            ptrdiff_t o = first;
-            for (; tiles && o + 4 <= end; o += 4) {
-                const uint8_t *weights = (const uint8_t *)(w + o * words);
-                (void)weights;
-                if (count == 2)
-                    tile((const uint8_t *)x, weights, bytes, 2, to + o,
-                         outputs, n);
-                else
-                    tile((const uint8_t *)x, weights, bytes, 1, to + o,
-                         outputs, n);
-            }
-            for (; o < end; o++)
-                for (int i = 0; i < count; i++) {
-                    int64_t different = 0;
-                    for (ptrdiff_t k = 0; k < words; k++)
-                        different += COUNT_BITS(x[i * words + k]
-                                                ^ w[o * words + k]);
-                    to[i * outputs + o] = (int32_t)(n - 2 * different);
+    ptrdiff_t words = (ptrdiff_t)((g->channels + 63) / 64);
+    ptrdiff_t total = (ptrdiff_t)(g->size[0] * g->size[1]) * words;
+    ptrdiff_t outputs = (ptrdiff_t)g->outputs;
+    ptrdiff_t padded = (outputs + 7) / 8 * 8;
+    ptrdiff_t size = limits ? (outputs + 63) / 64 * 8 : outputs * 4;
+    ptrdiff_t *offsets = malloc((size_t)(2 * total) * sizeof *offsets);
+    int64_t *most = malloc((size_t)padded * sizeof *most);
+    if (!offsets || !most) {
+        free(offsets);
+        free(most);
+        return -1;
+    }
+    Taps taps = {0, offsets, offsets + total, total * 8, 0,
+                 limits ? most : NULL};
+    Run rows, columns;
+    for (int64_t y = 0; y < g->counts[0]; y = rows.stop) {
+        rows = next_run(g, 0, y);
+        for (int64_t column = 0; column < g->counts[1]; column = columns.stop) {
+            columns = next_run(g, 1, column);
+            find_taps(g, rows, columns, words, offsets, offsets + total, &taps);
+            for (ptrdiff_t o = 0; limits && o < padded; o++)
+                /* Rounded down. Spare bits are 0. */
+                most[o] = o < outputs ? (taps.inputs - limits[o]) >> 1 : -1;
+            const uint64_t *from[MAX_TILE];
+            void *to[MAX_TILE];
+            int count = 0;
+            for (int64_t r = start; r < stop; r++) {
+                int64_t image = r / g->counts[0], row = r % g->counts[0];
+                if (row < rows.start || row >= rows.stop)
+                    continue;
+                row = row * g->strides[0] - g->margins[0]
+                    + rows.low * g->dilations[0];
+                for (int64_t c = columns.start; c < columns.stop; c++) {
+                    int64_t pixel = (image * g->height + row) * g->width
+                                  + c * g->strides[1] - g->margins[1]
+                                  + columns.low * g->dilations[1];
+                    from[count] = taps.words ? x + pixel * words : x;
+                    to[count++] = (char *)out + (r * g->counts[1] + c) * size;
+                    if (count == variant->tile_size) {
+                        variant->tile(from, count, &taps, kernel, outputs, to);
+                        count = 0;
+                    }
                 }
-            r += count;
+            }
+            if (count)
+                variant->tile(from, count, &taps, kernel, outputs, to);
         }
     }
+    free(offsets);
+    free(most);
+    return 0;
 }
 
+/* The functions of the module */
+
 typedef struct {
-    Py_buffer x, kernel, out;
-    Py_ssize_t rows, n, outputs;
+    Py_buffer geometry, x, kernel, out, limits, scale, shift;
+    Geometry sizes;
+    const Variant *variant;
+    Py_ssize_t start, stop;
 } Arguments;
 
 static void release(Arguments *a)
 {
+    PyBuffer_Release(&a->geometry);
     PyBuffer_Release(&a->x);
     PyBuffer_Release(&a->kernel);
     PyBuffer_Release(&a->out);
+    PyBuffer_Release(&a->limits);
+    PyBuffer_Release(&a->scale);
+    PyBuffer_Release(&a->shift);
 }
 
-/* Reads (x, kernel, out, rows, n, outputs) and checks the sizes in bytes. A
-   row of bits may have spare words at its end. */
-static int parse(PyObject *args, Arguments *a, int is_binary)
+/* Returns whether a buffer has `a * b * c * d` bytes. */
+static int has_size(const Py_buffer *buffer, int64_t a, int64_t b, int64_t c,
+                    int64_t d)
 {
-    if (!PyArg_ParseTuple(args, "y*y*w*nnn", &a->x, &a->kernel, &a->out,
-                          &a->rows, &a->n, &a->outputs))
-        return -1;
-    Py_ssize_t limit = (Py_ssize_t)1 << 30;
-    int valid = a->rows >= 0 && a->n > 0 && a->outputs > 0 && a->rows < limit
-                && a->n < limit && a->outputs < limit;
-    if (valid) {
-        Py_ssize_t words = (a->n + 63) / 64;
-        Py_ssize_t row = is_binary ? a->x.len / (a->rows ? a->rows : 1)
-                                   : a->n * 4;
-        if (is_binary) {
-            valid = row % 8 == 0 && row >= words * 8;
-            words = row / 8;
-        }
-        valid = valid && a->x.len == a->rows * row
-                && a->kernel.len == words * 8 * a->outputs
-                && a->out.len == a->rows * a->outputs * 4;
-    }
-    if (!valid && a->rows != 0) {
-        release(a);
+    const int64_t limit = (int64_t)1 << 30; /* of each number */
+    int64_t size = buffer->len;
+    if (a < 0 || a > limit || b > limit || c > limit || d > limit)
+        return 0;
+    if (a == 0)
+        return size == 0;
+    if (a * b > size || a * b > INT64_MAX / c || a * b * c > size
+        || a * b * c > INT64_MAX / d)
+        return 0;
+    return a * b * c * d == size;
+}
+
+/* Checks the sizes of the arguments of both functions. */
+static int is_valid(Arguments *a, int number, int is_binary, int planes)
+{
+    if (a->geometry.len != sizeof a->sizes || number < 0
+        || number >= variant_count || planes < 1 || planes > 4)
+        return 0;
+    memcpy(&a->sizes, a->geometry.buf, sizeof a->sizes);
+    a->variant = variants + number;
+    const Geometry *g = &a->sizes;
+    const int64_t limit = (int64_t)1 << 30, small = (int64_t)1 << 20;
+    if (g->images < 0 || g->height < 1 || g->width < 1 || g->channels < 1
+        || g->outputs < 1 || g->outputs > limit || g->channels > limit)
+        return 0;
+    for (int axis = 0; axis < 2; axis++)
+        if (g->size[axis] < 1 || g->size[axis] > small || g->strides[axis] < 1
+            || g->strides[axis] > small || g->dilations[axis] < 1
+            || g->dilations[axis] > small || g->margins[axis] < 0
+            || g->margins[axis] > limit || g->counts[axis] < 0
+            || g->counts[axis] > limit)
+            return 0;
+    int64_t places = g->size[0] * g->size[1];
+    int64_t positions = g->counts[0] * g->counts[1];
+    if (places > limit || g->channels * places > limit || positions > limit
+        || g->height > limit || g->width > limit)
+        return 0;
+    int64_t inputs = places * g->channels, words = (g->channels + 63) / 64;
+    int64_t out = a->limits.buf ? (g->outputs + 63) / 64 * 8 : g->outputs * 4;
+    int valid = a->start >= 0 && a->start <= a->stop
+             && a->stop <= g->images * g->counts[0] && g->images <= limit
+             && (!a->limits.buf || has_size(&a->limits, g->outputs, 4, 1, 1));
+    if (positions == 0)
+        valid = valid && a->out.len == 0;
+    else
+        valid = valid && has_size(&a->out, g->images, positions, out, 1);
+    if (is_binary)
+        return valid
+            && has_size(&a->x, g->images, g->height * g->width, words, 8)
+            && has_size(&a->kernel, (g->outputs + 7) / 8, 64, places, words);
+    return valid
+        && has_size(&a->x, g->images, g->height * g->width, g->channels, 4)
+        && has_size(&a->kernel, (inputs + 63) / 64, 8, planes, g->outputs)
+        && (!a->scale.buf
+            || (has_size(&a->scale, g->outputs, 4, 1, 1)
+                && has_size(&a->shift, g->outputs, 4, 1, 1)));
+}
+
+static PyObject *finished(Arguments *a, int valid, int failed)
+{
+    release(a);
+    if (!valid) {
         PyErr_SetString(PyExc_ValueError, "the sizes do not match");
-        return -1;
+        return NULL;
     }
-    return 0;
+    if (failed)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_bit_product(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Arguments a;
+    int number, failed = 0;
+    memset(&a, 0, sizeof a);
+    if (!PyArg_ParseTuple(args, "iy*y*y*z*w*nn", &number, &a.geometry, &a.x,
+                          &a.kernel, &a.limits, &a.out, &a.start, &a.stop))
+        return NULL;
+    int valid = is_valid(&a, number, 1, 1);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = bit_product(&a.sizes, a.variant, a.x.buf, a.kernel.buf,
+                             a.limits.buf, a.out.buf, a.start, a.stop);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(&a, valid, failed);
 }
 
 static PyObject *py_sign_product(PyObject *self, PyObject *args)
 {
     (void)self;
     Arguments a;
-    int failed;
-    if (parse(args, &a, 0))
+    Output to;
+    int number, failed = 0;
+    memset(&a, 0, sizeof a);
+    if (!PyArg_ParseTuple(args, "iy*y*y*iz*z*z*ffw*nn", &number, &a.geometry,
+                          &a.x, &a.kernel, &to.planes, &a.limits, &a.scale,
+                          &a.shift, &to.low, &to.high, &a.out, &a.start,
+                          &a.stop))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = sign_product(a.x.buf, a.kernel.buf, a.out.buf, a.rows, a.n,
-                          a.outputs);
-    Py_END_ALLOW_THREADS
-    release(&a);
-    if (failed)
-        return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    int valid = is_valid(&a, number, 0, to.planes);
+    if (valid) {
+        const Geometry *g = &a.sizes;
+        to.inputs = (ptrdiff_t)(g->size[0] * g->size[1] * g->channels);
+        to.limits = a.limits.buf;
+        to.scale = a.scale.buf;
+        to.shift = a.shift.buf;
+        Py_BEGIN_ALLOW_THREADS
+        failed = sign_product(g, a.variant, a.x.buf, a.kernel.buf, &to,
+                              a.out.buf, a.start, a.stop);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(&a, valid, failed);
 }
 
-static PyObject *py_xnor_product(PyObject *self, PyObject *args)
+static PyObject *py_variants(PyObject *self, PyObject *args)
 {
     (void)self;
-    Arguments a;
-    if (parse(args, &a, 1))
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    if (a.rows)
-        xnor_product(a.x.buf, a.kernel.buf, a.out.buf, a.rows,
-                     a.x.len / a.rows / 8, a.outputs, (int32_t)a.n);
-    Py_END_ALLOW_THREADS
-    release(&a);
-    Py_RETURN_NONE;
+    (void)args;
+    PyObject *names = PyTuple_New(variant_count);
+    for (int i = 0; names && i < variant_count; i++) {
+        PyObject *name = PyUnicode_FromString(variants[i].name);
+        if (!name) {
+            Py_DECREF(names);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(names, i, name);
+    }
+    return names;
 }
 
 static PyMethodDef methods[] = {
+    {"bit_product", py_bit_product, METH_VARARGS,
+     "bit_product(variant, geometry, x, kernel, limits, out, start, stop): "
+     "products of bits. kernel: uint64 (ceil(outputs / 8), places, words, 8). "
+     "Without limits, out is int32, otherwise words."},
     {"sign_product", py_sign_product, METH_VARARGS,
-     "Writes x @ kernel to out. x: float32 (rows, n). kernel: uint64 "
-     "(ceil(n / 64), outputs). out: float32 (rows, outputs)."},
-    {"xnor_product", py_xnor_product, METH_VARARGS,
-     "Writes x @ kernel to out. x: uint64 (rows, words). kernel: uint64 "
-     "(outputs, words). out: int32 (rows, outputs)."},
+     "sign_product(variant, geometry, x, kernel, planes, limits, scale, shift, "
+     "low, high, out, start, stop): products of float32 inputs. kernel: uint64 "
+     "(ceil(inputs / 64), planes, outputs)."},
+    {"variants", py_variants, METH_NOARGS,
+     "Returns the names of the sets of instructions that can be used."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -268,5 +428,6 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {
+    find_variants();
     return PyModule_Create(&module);
 }

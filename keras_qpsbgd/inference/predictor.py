@@ -9,9 +9,9 @@ import numpy as np
 
 from keras_qpsbgd import bits
 from keras_qpsbgd.export import container
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import program
-from keras_qpsbgd.inference.binary_products import Workers
+from keras_qpsbgd.inference.products import Workers
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 EXPECTED = (
@@ -106,7 +106,7 @@ class Predictor:
                 "`threads` must be a positive integer. "
                 f"Received: threads={threads!r}"
             )
-        available = binary_products.available()
+        available = products.available()
         if kernels not in ("auto", *available):
             reason = "the C kernels are not installed. "
             raise ValueError(

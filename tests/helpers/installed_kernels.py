@@ -6,9 +6,9 @@ every system that wheels are built for.
 
 import numpy as np
 
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 
-assert "c" in binary_products.available(), "the wheel has no compiled kernels"
+assert "c" in products.available(), "the wheel has no compiled kernels"
 rng = np.random.default_rng(0)
 for inputs, outputs in ((5, 3), (64, 250), (200, 10), (784, 300)):
     words = -(-inputs // 64)
@@ -20,15 +20,15 @@ for inputs, outputs in ((5, 3), (64, 250), (200, 10), (784, 300)):
         kernel = np.ascontiguousarray(blocks.T)
         for c, numpy, values, weights, kind in (
             (
-                binary_products._sign_c,
-                binary_products._sign_numpy,
+                products._sign_c,
+                products._sign_numpy,
                 x,
                 blocks,
                 np.float32,
             ),
             (
-                binary_products._xnor_c,
-                binary_products._xnor_numpy,
+                products._xnor_c,
+                products._xnor_numpy,
                 bits,
                 kernel,
                 np.int32,

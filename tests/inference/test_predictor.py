@@ -11,10 +11,10 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import bits
 from keras_qpsbgd.inference import Predictor
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 
-KERNELS = binary_products.available()
-WORKERS = binary_products.Workers(1)
+KERNELS = products.available()
+WORKERS = products.Workers(1)
 layers = keras.layers
 BinaryDense = kq.layers.BinaryDense
 BinaryConv2D = kq.layers.BinaryConv2D
@@ -98,9 +98,9 @@ def test_products_are_exact(n):
         levels = 2 * rng.integers(4, size=(n, outputs)) - 3
         planes = bits.planes(levels, 2)
         for kernels in KERNELS:
-            product = binary_products.SignProduct(planes, kernels)
+            product = products.SignProduct(planes, kernels)
             np.testing.assert_array_equal(product(x, WORKERS), x @ levels)
-            product = binary_products.XnorProduct(planes, kernels)
+            product = products.XnorProduct(planes, kernels)
             found = product(bits.pack_signs(x >= 0), WORKERS)
             np.testing.assert_array_equal(found, signs @ levels)
 
@@ -113,7 +113,7 @@ def test_long_rows_do_not_overflow(sign):
     planes = np.full((1, n, 5), sign > 0)
     ones = bits.pack_signs(np.ones((2, n), bool))
     for kernels in KERNELS:
-        found = binary_products.XnorProduct(planes, kernels)(ones, WORKERS)
+        found = products.XnorProduct(planes, kernels)(ones, WORKERS)
         np.testing.assert_array_equal(found, np.full((2, 5), sign * n))
 
 

@@ -1,0 +1,84 @@
+/* The patches of images, or the rows of a matrix as images of one pixel. */
+
+typedef struct {
+    int64_t images, height, width, channels, outputs;
+    int64_t size[2], strides[2], dilations[2]; /* of the window */
+    int64_t margins[2];                        /* above and to the left */
+    int64_t counts[2];                         /* positions of the window */
+} Geometry;
+
+/* The places of the window that are inside of the image, at some positions. */
+typedef struct {
+    int64_t start, stop; /* positions */
+    int64_t low, high;   /* places of the window */
+} Run;
+
+/* Returns the positions from `start` on that have the same places inside. */
+static Run next_run(const Geometry *g, int axis, int64_t start)
+{
+    int64_t length = axis ? g->width : g->height;
+    Run run = {start, start, 0, 0};
+    for (; run.stop < g->counts[axis]; run.stop++) {
+        int64_t first = run.stop * g->strides[axis] - g->margins[axis];
+        int64_t step = g->dilations[axis], low = 0;
+        if (first < 0)
+            low = (-first + step - 1) / step;
+        int64_t high = first < length ? (length - first + step - 1) / step : 0;
+        if (high > g->size[axis])
+            high = g->size[axis];
+        if (low > high)
+            low = high;
+        if (run.stop > start && (low != run.low || high != run.high))
+            break;
+        run.low = low;
+        run.high = high;
+    }
+    return run;
+}
+
+/* The patch at one position. Its first place may be outside of the image. */
+typedef struct {
+    const float *image;
+    int64_t row, column;
+} Patch;
+
+/* Returns the patch at a position, counted over all images. */
+static Patch patch_at(const Geometry *g, const float *images, int64_t position)
+{
+    int64_t row = position / g->counts[1], column = position % g->counts[1];
+    Patch patch;
+    patch.image = images
+                + row / g->counts[0] * g->height * g->width * g->channels;
+    patch.row = row % g->counts[0] * g->strides[0] - g->margins[0];
+    patch.column = column * g->strides[1] - g->margins[1];
+    return patch;
+}
+
+/* Writes the inputs of the patches from `first` to `end` to `x`, one row of
+   `samples` numbers per input. Inputs outside of an image are left out. */
+static INLINE void
+gather(const Geometry *g, const Patch *patches, int count, ptrdiff_t first,
+       ptrdiff_t end, float *x, const int samples)
+{
+    ptrdiff_t channels = (ptrdiff_t)g->channels;
+    for (ptrdiff_t k = first; k < end;) {
+        ptrdiff_t place = k / channels, channel = k % channels;
+        ptrdiff_t size = channels - channel;
+        size = size < end - k ? size : end - k;
+        int64_t down = place / g->size[1] * g->dilations[0];
+        int64_t right = place % g->size[1] * g->dilations[1];
+        for (int s = 0; s < count; s++) {
+            int64_t row = patches[s].row + down;
+            int64_t column = patches[s].column + right;
+            if (row < 0 || row >= g->height || column < 0
+                || column >= g->width)
+                continue;
+            const float *from = patches[s].image + channel
+                              + (row * g->width + column) * channels;
+            float *to = x + (k - first) * samples + s;
+            for (ptrdiff_t i = 0; i < size; i++)
+                to[i * samples] = from[i];
+        }
+        k += size;
+    }
+}

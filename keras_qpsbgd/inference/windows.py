@@ -1,0 +1,75 @@
+"""Windows that move over images, for convolutions and pooling."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """The positions of a window in an image, as in Keras.
+
+    Attributes:
+        size: Pair of integers, the height and width of the window.
+        strides: Pair of integers.
+        dilations: Pair of integers.
+        padding: `"valid"` or `"same"`.
+    """
+
+    size: tuple
+    strides: tuple
+    dilations: tuple
+    padding: str
+
+    def count(self, shape):
+        """Returns the number of positions along both axes of an image."""
+        return tuple(axis[0] for axis in self._axes(shape))
+
+    def margins(self, shape):
+        """Returns the margins above and to the left of an image."""
+        return tuple(axis[1][0] for axis in self._axes(shape))
+
+    def slices(self, images, fill):
+        """Yields the images at each place of the window.
+
+        Args:
+            images: Array.
+            fill: Value of the entries outside of an image.
+        """
+        axes = self._axes(images.shape[1:3])
+        margins = [(0, 0), *(axis[1] for axis in axes), (0, 0)]
+        if any(map(any, margins)):
+            images = np.pad(images, margins, constant_values=fill)
+        starts = []
+        for (count, _), place in zip(axes, range(2)):
+            stride, dilation = self.strides[place], self.dilations[place]
+            length = (count - 1) * stride + 1
+            starts.append(
+                [
+                    slice(i * dilation, i * dilation + length, stride)
+                    for i in range(self.size[place])
+                ]
+            )
+        for rows in starts[0]:
+            for columns in starts[1]:
+                yield images[:, rows, columns]
+
+    def patches(self, images):
+        """Returns the patches, with all their entries on the last axis."""
+        return np.concatenate(list(self.slices(images, 0)), axis=-1)
+
+    def _axes(self, shape):
+        """Returns the number of positions and the margins of each axis."""
+        found = []
+        for length, size, stride, dilation in zip(
+            shape, self.size, self.strides, self.dilations
+        ):
+            reach = (size - 1) * dilation + 1
+            if self.padding == "same":
+                count = -(-length // stride)
+                missing = max((count - 1) * stride + reach - length, 0)
+            else:
+                count = max((length - reach) // stride + 1, 0)
+                missing = 0
+            found.append((count, (missing // 2, missing - missing // 2)))
+        return found
