@@ -6,7 +6,13 @@ from setuptools import Extension
 from setuptools import setup
 
 FOLDER = "keras_qpsbgd/inference/"
-HEADERS = ("_patches.h", "_bit_counts.h", "_bit_product.h", "_sign_product.h")
+HEADERS = (
+    "_patches.h",
+    "_bit_product.h",
+    "_bit_variants.h",
+    "_sign_product.h",
+    "_sign_variants.h",
+)
 
 setup(
     ext_modules=[

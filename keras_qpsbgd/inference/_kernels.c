@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUPS 8 /* groups of 8 inputs in a word of the kernel */
-
 /* Other compilers, such as Microsoft's, have no vector types. There, each sample
    is computed alone, with the same results. PORTABLE is for tests of this. */
 #if defined(__GNUC__) && !defined(_WIN32) && !defined(PORTABLE)
@@ -42,66 +40,9 @@ static uint64_t count_bits(uint64_t x)
 
 #include "_patches.h"
 
-#include "_bit_counts.h"
+#include "_bit_variants.h"
 
-/* What becomes of the sums of real inputs. */
-typedef struct {
-    ptrdiff_t inputs;            /* of a patch */
-    int planes;                  /* bits of a weight */
-    const float *limits;         /* of +1, or NULL for real outputs */
-    const float *scale, *shift;  /* NULL if there are none */
-    float low, high;             /* limits of the outputs */
-} Output;
-
-#ifdef VECTORS
-#ifdef X86
-typedef float float16 __attribute__((vector_size(64)));
-typedef int32_t int16 __attribute__((vector_size(64)));
-#define NAME(x) x##_16
-#define TARGET __attribute__((target("avx512f,avx512bw")))
-#define VECTOR float16
-#define MASKS int16
-#define SAMPLES 16
-#define AT_LEAST(a, b) ((a) >= (b))
-#define WIDE PTRDIFF_MAX
-#include "_sign_product.h"
-
-typedef float float8 __attribute__((vector_size(32)));
-typedef int32_t int8 __attribute__((vector_size(32)));
-#define NAME(x) x##_8
-#define TARGET __attribute__((target("avx2")))
-#define VECTOR float8
-#define MASKS int8
-#define SAMPLES 8
-#define AT_LEAST(a, b) ((a) >= (b))
-#define WIDE PTRDIFF_MAX
-#include "_sign_product.h"
-#endif
-
-typedef float float4 __attribute__((vector_size(16)));
-typedef int32_t int4 __attribute__((vector_size(16)));
-#define NAME(x) x##_4
-#define TARGET
-#define VECTOR float4
-#define MASKS int4
-#define SAMPLES 4
-#define AT_LEAST(a, b) ((a) >= (b))
-#define WIDE 224
-#include "_sign_product.h"
-#endif
-
-#define NAME(x) x##_1
-#define TARGET
-#define VECTOR float
-#define MASKS int32_t
-#define SAMPLES 1
-#define AT_LEAST(a, b) -(int32_t)((a) >= (b))
-#define WIDE 224
-#include "_sign_product.h"
-
-typedef void Positions(const Geometry *g, const Patch *patches, int count,
-                       const uint64_t *kernel, const Output *to, void *space,
-                       void *const *out);
+#include "_sign_variants.h"
 
 typedef struct {
     const char *name;

@@ -54,30 +54,31 @@ static Patch patch_at(const Geometry *g, const float *images, int64_t position)
     return patch;
 }
 
-/* Writes the inputs of the patches from `first` to `end` to `x`, one row of
-   `samples` numbers per input. Inputs outside of an image are left out. */
-static INLINE void
-gather(const Geometry *g, const Patch *patches, int count, ptrdiff_t first,
-       ptrdiff_t end, float *x, const int samples)
+/* Writes the inputs of patches from `first` to `end`, at most 64, to `rows`.
+   Those outside of an image are left out. */
+static INLINE void gather(const Geometry *g, const Patch *patches, int count,
+                          ptrdiff_t first, ptrdiff_t end, float (*rows)[64])
 {
+    /* Without dilation, a row of a patch is contiguous in the image. */
+    int is_dense = g->dilations[1] == 1;
     ptrdiff_t channels = (ptrdiff_t)g->channels;
+    ptrdiff_t unit = is_dense ? (ptrdiff_t)g->size[1] * channels : channels;
+    ptrdiff_t units = is_dense ? 1 : (ptrdiff_t)g->size[1];
+    ptrdiff_t width = (ptrdiff_t)g->width * channels;
     for (ptrdiff_t k = first; k < end;) {
-        ptrdiff_t place = k / channels, channel = k % channels;
-        ptrdiff_t size = channels - channel;
-        size = size < end - k ? size : end - k;
-        int64_t down = place / g->size[1] * g->dilations[0];
-        int64_t right = place % g->size[1] * g->dilations[1];
+        ptrdiff_t place = k / unit, start = k % unit;
+        ptrdiff_t size = unit - start < end - k ? unit - start : end - k;
+        ptrdiff_t down = place / units * g->dilations[0];
+        ptrdiff_t right = place % units * g->dilations[1];
         for (int s = 0; s < count; s++) {
-            int64_t row = patches[s].row + down;
-            int64_t column = patches[s].column + right;
-            if (row < 0 || row >= g->height || column < 0
-                || column >= g->width)
-                continue;
-            const float *from = patches[s].image + channel
-                              + (row * g->width + column) * channels;
-            float *to = x + (k - first) * samples + s;
-            for (ptrdiff_t i = 0; i < size; i++)
-                to[i * samples] = from[i];
+            ptrdiff_t row = patches[s].row + down;
+            ptrdiff_t from = (patches[s].column + right) * channels + start;
+            ptrdiff_t low = from < 0 ? -from : 0;
+            ptrdiff_t high = width - from < size ? width - from : size;
+            if (row >= 0 && row < g->height && low < high)
+                memcpy(rows[s] + (k - first) + low,
+                       patches[s].image + row * width + from + low,
+                       (size_t)(high - low) * sizeof **rows);
         }
         k += size;
     }

@@ -8,6 +8,9 @@
      SAMPLES     its number of entries
      AT_LEAST(a, b)  -1 where `a` is at least the number `b`, and 0 elsewhere
      WIDE        number of outputs from which tables of 256 are faster
+     NAME(limited)(v, low, high)  returns numbers from `low` to `high`, or NaN
+     NAME(columns)(x, rows)   turns SAMPLES rows of 64 inputs into 64 vectors
+     NAME(write4)(v, out, o)  writes the vectors of 4 outputs
 
    The weights of 8 inputs are a byte, so the products of these inputs with all
    outputs take only 256 values. They are computed once, in a table, and each
@@ -16,9 +19,9 @@
    are sums of them, and the order of the additions does not depend on SAMPLES. */
 
 #define ENTRY_AT(table, shift)                                                 \
-    (*(const VECTOR *)((const char *)(table)                                   \
-                       + (mask & ((shift) < 0 ? bits << -(shift)               \
-                                              : bits >> ((shift) & 63)))))
+    (*(const VECTOR *)((const char *)(table) + (mask & ROTATED((shift) & 63))))
+/* Processors have an instruction for it. */
+#define ROTATED(n) (bits >> (n) | bits << (64 - (n)) % 64)
 #define LOG_SIZE (SAMPLES == 16 ? 6 : SAMPLES == 8 ? 5 : SAMPLES == 4 ? 4 : 2)
 
 /* Computes the tables of a block of inputs. */
@@ -30,8 +33,8 @@ static TARGET void NAME(tables)(const VECTOR *x, VECTOR low[GROUPS][16],
             VECTOR *t = half ? high[g] : low[g];
             const VECTOR *v = x + 8 * g + 4 * half;
             t[0] = -((v[0] + v[1]) + (v[2] + v[3]));
-            for (int k = 0; k < 4; k++)
-                for (int j = 0; j < 1 << k; j++)
+            UNROLL for (int k = 0; k < 4; k++)
+                UNROLL for (int j = 0; j < 1 << k; j++)
                     t[(1 << k) + j] = t[j] + (v[k] + v[k]);
         }
 }
@@ -102,43 +105,46 @@ static TARGET void NAME(add_narrow)(VECTOR low[GROUPS][16],
 #undef ENTRY
 }
 
-/* Writes the sums of the bits of the weights, scaled and limited, or words with
-   the bits of those that are at least `limits`. */
-static TARGET void NAME(finish)(const VECTOR *sums, const Output *to,
-                                ptrdiff_t outputs, int count,
-                                void *const *out)
+/* Writes words with the bits of the sums that are at least `limits`. */
+static TARGET void NAME(compare)(const VECTOR *sums, const float *limits,
+                                 ptrdiff_t outputs, int count,
+                                 void *const *out)
 {
-    MASKS word;
-    memset(&word, 0, sizeof word);
+    for (ptrdiff_t first = 0; first < outputs; first += 64) {
+        uint32_t words[2][SAMPLES] = {{0}};
+        for (int half = 0; half < 2; half++) {
+            ptrdiff_t o = first + 32 * half;
+            ptrdiff_t end = o + 32 < outputs ? o + 32 : outputs;
+            MASKS word;
+            memset(&word, 0, sizeof word);
+            for (uint32_t bit = 1; o < end; o++, bit <<= 1)
+                word |= AT_LEAST(sums[o], limits[o]) & (int32_t)bit;
+            memcpy(words[half], &word, sizeof word);
+        }
+        for (int s = 0; s < count; s++)
+            ((uint64_t *)out[s])[first / 64] = words[0][s]
+                                             | (uint64_t)words[1][s] << 32;
+    }
+}
+
+/* Writes the sums, scaled and limited. */
+static TARGET void NAME(scale)(VECTOR *sums, const Output *to,
+                               ptrdiff_t outputs, int count,
+                               void *const *out)
+{
     for (ptrdiff_t o = 0; o < outputs; o++) {
         VECTOR v = sums[o];
-        for (int plane = 1; plane < to->planes; plane++)
-            v += sums[plane * outputs + o] * (float)(1 << plane);
-        if (to->limits) {
-            word |= AT_LEAST(v, to->limits[o]) & (int)(1u << (o & 31));
-            if ((o & 31) != 31 && o + 1 < outputs)
-                continue;
-            uint32_t words[SAMPLES];
-            memcpy(words, &word, sizeof words);
-            memset(&word, 0, sizeof word);
-            for (int s = 0; s < count; s++) {
-                uint64_t *place = (uint64_t *)out[s] + o / 64;
-                *place = (o & 32 ? *place : 0)
-                       | (uint64_t)words[s] << (o & 32);
-            }
-            continue;
-        }
         if (to->scale)
             v = v * to->scale[o] + to->shift[o];
-        float found[SAMPLES];
-        memcpy(found, &v, sizeof found);
-        for (int s = 0; s < count; s++) {
-            float f = found[s];
-            f = f < to->low ? to->low : f;
-            f = f > to->high ? to->high : f;
-            ((float *)out[s])[o] = f;
-        }
+        sums[o] = NAME(limited)(v, to->low, to->high);
     }
+    ptrdiff_t done = 0;
+    if (count == SAMPLES && SAMPLES > 1)
+        for (; done + 4 <= outputs; done += 4)
+            NAME(write4)(sums + done, (float *const *)out, done);
+    for (int s = 0; s < count; s++)
+        for (ptrdiff_t o = done; o < outputs; o++)
+            ((float *)out[s])[o] = ((const float *)(sums + o))[s];
 }
 
 /* The products of `count` positions, at most SAMPLES. */
@@ -148,15 +154,20 @@ static TARGET void NAME(positions)(const Geometry *g, const Patch *patches,
                                    void *const *out)
 {
     VECTOR low[GROUPS][16], high[GROUPS][16], x[GROUPS * 8];
+    float rows[SAMPLES][GROUPS * 8];
     VECTOR *sums = space;
+    int is_padded = count < SAMPLES || g->margins[0] || g->margins[1]
+                 || g->counts[0] * g->counts[1] > 1;
     ptrdiff_t columns = (ptrdiff_t)g->outputs * to->planes;
     memset(sums, 0, columns * sizeof(VECTOR));
     for (ptrdiff_t first = 0; first < to->inputs; first += GROUPS * 8) {
         ptrdiff_t used = to->inputs - first;
         int groups = used <= 16 ? 2 : used <= 32 ? 4 : GROUPS;
         used = used < GROUPS * 8 ? used : GROUPS * 8;
-        memset(x, 0, sizeof x);
-        gather(g, patches, count, first, first + used, (float *)x, SAMPLES);
+        if (is_padded || used < GROUPS * 8)
+            memset(rows, 0, sizeof rows);
+        gather(g, patches, count, first, first + used, rows);
+        NAME(columns)(x, rows);
         if (columns < WIDE) {
             NAME(tables)(x, low, high, groups);
             NAME(add_narrow)(low, high, kernel, sums, columns, groups);
@@ -167,7 +178,14 @@ static TARGET void NAME(positions)(const Geometry *g, const Patch *patches,
         }
         kernel += columns;
     }
-    NAME(finish)(sums, to, (ptrdiff_t)g->outputs, count, out);
+    ptrdiff_t outputs = (ptrdiff_t)g->outputs;
+    for (int plane = 1; plane < to->planes; plane++)
+        for (ptrdiff_t o = 0; o < outputs; o++)
+            sums[o] += sums[plane * outputs + o] * (float)(1 << plane);
+    if (to->limits)
+        NAME(compare)(sums, to->limits, outputs, count, out);
+    else
+        NAME(scale)(sums, to, outputs, count, out);
 }
 
 #undef NAME
@@ -178,4 +196,5 @@ static TARGET void NAME(positions)(const Geometry *g, const Patch *patches,
 #undef AT_LEAST
 #undef WIDE
 #undef ENTRY_AT
+#undef ROTATED
 #undef LOG_SIZE

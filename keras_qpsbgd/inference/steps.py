@@ -56,17 +56,22 @@ class Threshold(Step):
         self.limits = limits
         self.signs = np.float32(1) if signs is None else signs
         self.arrays = [v for v in (limits, signs) if v is not None]
+        self._masks = None
+
+    def _find_masks(self, size):
+        """Returns the words that compute the signs of `Signs`."""
+        high, low = (
+            bits.pack_signs(np.broadcast_to(sign >= self.limits, size)).words
+            for sign in (self.signs, -self.signs)
+        )
+        return high ^ low, low
 
     def __call__(self, value, workers):
         if isinstance(value, Signs):
-            # One of four functions of a bit for each output.
-            high, low = (
-                bits.pack_signs(
-                    np.broadcast_to(sign >= self.limits, value.size)
-                ).words
-                for sign in (self.signs, -self.signs)
-            )
-            return Signs(value.words & (high ^ low) ^ low, value.size)
+            if self._masks is None:
+                self._masks = self._find_masks(value.size)
+            keep, flip = self._masks
+            return Signs(value.words & keep ^ flip, value.size)
         return bits.pack_signs(value * self.signs >= self.limits)
 
 
