@@ -8,6 +8,7 @@ from setuptools import setup
 FOLDER = "keras_qpsbgd/inference/"
 HEADERS = (
     "_patches.h",
+    "_products.h",
     "_bit_product.h",
     "_bit_variants.h",
     "_sign_product.h",

@@ -10,6 +10,7 @@
      LOAD(p)   loads it
      DIFFERENT(a, w)  the bits in which the word `a` differs from those of `w`
      COUNTS    numbers of bits so far, with the functions
+       NAME(clear)(counts)                sets them to 0
        NAME(add)(counts, d)               counts the bits of `d`
        NAME(add4)(counts, d0, d1, d2, d3) counts those of four
        NAME(widen)(counts)                called after at most CHUNK words
@@ -25,7 +26,8 @@ NAME(block)(const uint64_t *const *x, const int count, const Taps *taps,
 {
     for (int lane = 0; lane < 8; lane += LANES) {
         COUNTS counts[TILE];
-        memset(counts, 0, sizeof counts);
+        UNROLL for (int i = 0; i < count; i++)
+            NAME(clear)(counts + i);
         ptrdiff_t k = 0;
         while (k < taps->words) {
             ptrdiff_t end = taps->words - k < CHUNK ? taps->words : k + CHUNK;

@@ -23,12 +23,17 @@ typedef struct {
     __m512i words;
 } counts_popcnt;
 
-static inline TARGET void add_popcnt(counts_popcnt *c, __m512i d)
+static INLINE TARGET void clear_popcnt(counts_popcnt *c)
+{
+    c->words = _mm512_setzero_si512();
+}
+
+static INLINE TARGET void add_popcnt(counts_popcnt *c, __m512i d)
 {
     c->words = _mm512_add_epi64(c->words, _mm512_popcnt_epi64(d));
 }
 
-static inline TARGET void add4_popcnt(counts_popcnt *c, __m512i d0, __m512i d1,
+static INLINE TARGET void add4_popcnt(counts_popcnt *c, __m512i d0, __m512i d1,
                                       __m512i d2, __m512i d3)
 {
     add_popcnt(c, d0);
@@ -37,9 +42,9 @@ static inline TARGET void add4_popcnt(counts_popcnt *c, __m512i d0, __m512i d1,
     add_popcnt(c, d3);
 }
 
-static inline TARGET void widen_popcnt(counts_popcnt *c) { (void)c; }
+static INLINE TARGET void widen_popcnt(counts_popcnt *c) { (void)c; }
 
-static inline TARGET __m512i sum_popcnt(counts_popcnt *c) { return c->words; }
+static INLINE TARGET __m512i sum_popcnt(counts_popcnt *c) { return c->words; }
 
 #define NAME(x) x##_popcnt
 #define TILE 8
@@ -62,7 +67,13 @@ typedef struct {
     __m512i bytes, fours; /* counts of each byte, `fours` in units of four */
 } counts_wide;
 
-static inline TARGET __m512i in_bytes_512(__m512i d)
+static INLINE TARGET void clear_wide(counts_wide *c)
+{
+    c->words = c->ones = c->twos = _mm512_setzero_si512();
+    c->bytes = c->fours = _mm512_setzero_si512();
+}
+
+static INLINE TARGET __m512i in_bytes_512(__m512i d)
 {
     const __m512i table = _mm512_broadcast_i32x4(
         _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -73,19 +84,19 @@ static inline TARGET __m512i in_bytes_512(__m512i d)
         _mm512_shuffle_epi8(table, high));
 }
 
-static inline TARGET void add_wide(counts_wide *c, __m512i d)
+static INLINE TARGET void add_wide(counts_wide *c, __m512i d)
 {
     c->bytes = _mm512_add_epi8(c->bytes, in_bytes_512(d));
 }
 
-static inline TARGET __m512i carry(__m512i *sum, __m512i a, __m512i b)
+static INLINE TARGET __m512i carry(__m512i *sum, __m512i a, __m512i b)
 {
     __m512i found = _mm512_ternarylogic_epi64(*sum, a, b, 0xe8);
     *sum = _mm512_ternarylogic_epi64(*sum, a, b, 0x96);
     return found;
 }
 
-static inline TARGET void add4_wide(counts_wide *c, __m512i d0, __m512i d1,
+static INLINE TARGET void add4_wide(counts_wide *c, __m512i d0, __m512i d1,
                                     __m512i d2, __m512i d3)
 {
     __m512i first = carry(&c->ones, d0, d1), second = carry(&c->ones, d2, d3);
@@ -93,7 +104,7 @@ static inline TARGET void add4_wide(counts_wide *c, __m512i d0, __m512i d1,
     c->fours = _mm512_add_epi8(c->fours, in_bytes_512(fours));
 }
 
-static inline TARGET void widen_wide(counts_wide *c)
+static INLINE TARGET void widen_wide(counts_wide *c)
 {
     const __m512i zero = _mm512_setzero_si512();
     __m512i twos = in_bytes_512(c->twos);
@@ -105,7 +116,7 @@ static inline TARGET void widen_wide(counts_wide *c)
     c->ones = c->twos = c->bytes = c->fours = zero;
 }
 
-static inline TARGET __m512i sum_wide(counts_wide *c) { return c->words; }
+static INLINE TARGET __m512i sum_wide(counts_wide *c) { return c->words; }
 
 #define NAME(x) x##_wide
 #define TILE 4
@@ -125,7 +136,12 @@ typedef struct {
     __m256i words, bytes;
 } counts_avx2;
 
-static inline TARGET void add_avx2(counts_avx2 *c, __m256i d)
+static INLINE TARGET void clear_avx2(counts_avx2 *c)
+{
+    c->words = c->bytes = _mm256_setzero_si256();
+}
+
+static INLINE TARGET void add_avx2(counts_avx2 *c, __m256i d)
 {
     const __m256i table = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -137,7 +153,7 @@ static inline TARGET void add_avx2(counts_avx2 *c, __m256i d)
                         _mm256_shuffle_epi8(table, high)));
 }
 
-static inline TARGET void add4_avx2(counts_avx2 *c, __m256i d0, __m256i d1,
+static INLINE TARGET void add4_avx2(counts_avx2 *c, __m256i d0, __m256i d1,
                                     __m256i d2, __m256i d3)
 {
     add_avx2(c, d0);
@@ -146,14 +162,14 @@ static inline TARGET void add4_avx2(counts_avx2 *c, __m256i d0, __m256i d1,
     add_avx2(c, d3);
 }
 
-static inline TARGET void widen_avx2(counts_avx2 *c)
+static INLINE TARGET void widen_avx2(counts_avx2 *c)
 {
     const __m256i zero = _mm256_setzero_si256();
     c->words = _mm256_add_epi64(c->words, _mm256_sad_epu8(c->bytes, zero));
     c->bytes = zero;
 }
 
-static inline TARGET __m256i sum_avx2(counts_avx2 *c) { return c->words; }
+static INLINE TARGET __m256i sum_avx2(counts_avx2 *c) { return c->words; }
 
 #define NAME(x) x##_avx2
 #define TILE 4
@@ -172,17 +188,19 @@ static inline TARGET __m256i sum_avx2(counts_avx2 *c) { return c->words; }
 
 /* Plain C. */
 #define TARGET
-static inline void add_plain(uint64_t *c, uint64_t d) { *c += COUNT_BITS(d); }
+static INLINE void clear_plain(uint64_t *c) { *c = 0; }
 
-static inline void add4_plain(uint64_t *c, uint64_t d0, uint64_t d1,
+static INLINE void add_plain(uint64_t *c, uint64_t d) { *c += COUNT_BITS(d); }
+
+static INLINE void add4_plain(uint64_t *c, uint64_t d0, uint64_t d1,
                               uint64_t d2, uint64_t d3)
 {
     *c += COUNT_BITS(d0) + COUNT_BITS(d1) + COUNT_BITS(d2) + COUNT_BITS(d3);
 }
 
-static inline void widen_plain(uint64_t *c) { (void)c; }
+static INLINE void widen_plain(uint64_t *c) { (void)c; }
 
-static inline uint64_t sum_plain(uint64_t *c) { return *c; }
+static INLINE uint64_t sum_plain(uint64_t *c) { return *c; }
 
 #define NAME(x) x##_plain
 #define TILE 2

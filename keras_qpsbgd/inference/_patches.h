@@ -42,20 +42,40 @@ typedef struct {
     int64_t row, column;
 } Patch;
 
-/* Returns the patch at a position, counted over all images. */
-static Patch patch_at(const Geometry *g, const float *images, int64_t position)
+/* A position, which moves through all images. */
+typedef struct {
+    int64_t image, row, column;
+} Position;
+
+static Position position_at(const Geometry *g, int64_t row)
 {
-    int64_t row = position / g->counts[1], column = position % g->counts[1];
+    Position at = {row / g->counts[0], row % g->counts[0], 0};
+    return at;
+}
+
+static INLINE void move(const Geometry *g, Position *at)
+{
+    if (++at->column < g->counts[1])
+        return;
+    at->column = 0;
+    if (++at->row < g->counts[0])
+        return;
+    at->row = 0;
+    at->image++;
+}
+
+static INLINE Patch patch_at(const Geometry *g, const float *images,
+                             const Position *at)
+{
     Patch patch;
-    patch.image = images
-                + row / g->counts[0] * g->height * g->width * g->channels;
-    patch.row = row % g->counts[0] * g->strides[0] - g->margins[0];
-    patch.column = column * g->strides[1] - g->margins[1];
+    patch.image = images + at->image * g->height * g->width * g->channels;
+    patch.row = at->row * g->strides[0] - g->margins[0];
+    patch.column = at->column * g->strides[1] - g->margins[1];
     return patch;
 }
 
 /* Writes the inputs of patches from `first` to `end`, at most 64, to `rows`.
-   Those outside of an image are left out. */
+   Those outside of an image are 0. */
 static INLINE void gather(const Geometry *g, const Patch *patches, int count,
                           ptrdiff_t first, ptrdiff_t end, float (*rows)[64])
 {
@@ -75,10 +95,13 @@ static INLINE void gather(const Geometry *g, const Patch *patches, int count,
             ptrdiff_t from = (patches[s].column + right) * channels + start;
             ptrdiff_t low = from < 0 ? -from : 0;
             ptrdiff_t high = width - from < size ? width - from : size;
-            if (row >= 0 && row < g->height && low < high)
-                memcpy(rows[s] + (k - first) + low,
-                       patches[s].image + row * width + from + low,
-                       (size_t)(high - low) * sizeof **rows);
+            float *to = rows[s] + (k - first);
+            high = row >= 0 && row < g->height ? high : low;
+            if (high - low < size)
+                memset(to, 0, (size_t)size * sizeof *to);
+            if (low < high)
+                memcpy(to + low, patches[s].image + row * width + from + low,
+                       (size_t)(high - low) * sizeof *to);
         }
         k += size;
     }

@@ -156,15 +156,13 @@ static TARGET void NAME(positions)(const Geometry *g, const Patch *patches,
     VECTOR low[GROUPS][16], high[GROUPS][16], x[GROUPS * 8];
     float rows[SAMPLES][GROUPS * 8];
     VECTOR *sums = space;
-    int is_padded = count < SAMPLES || g->margins[0] || g->margins[1]
-                 || g->counts[0] * g->counts[1] > 1;
     ptrdiff_t columns = (ptrdiff_t)g->outputs * to->planes;
     memset(sums, 0, columns * sizeof(VECTOR));
     for (ptrdiff_t first = 0; first < to->inputs; first += GROUPS * 8) {
         ptrdiff_t used = to->inputs - first;
         int groups = used <= 16 ? 2 : used <= 32 ? 4 : GROUPS;
         used = used < GROUPS * 8 ? used : GROUPS * 8;
-        if (is_padded || used < GROUPS * 8)
+        if (first == 0 || used < GROUPS * 8)
             memset(rows, 0, sizeof rows);
         gather(g, patches, count, first, first + used, rows);
         NAME(columns)(x, rows);

@@ -20,6 +20,7 @@ import numpy as np
 
 from keras_qpsbgd import bits
 from keras_qpsbgd.bits import Signs
+from keras_qpsbgd.inference.windows import geometry
 
 try:
     _kernels: Any = importlib.import_module("keras_qpsbgd.inference._kernels")
@@ -51,6 +52,22 @@ def variants():
     The processor supports all of them, and the first one is the fastest.
     """
     return _kernels.variants() if _kernels is not None else ()
+
+
+def pool_signs(value, windows, masks):
+    """Returns the largest signs of windows, in C.
+
+    Args:
+        value: `Signs`.
+        windows: `Windows`.
+        masks: Pair of words `keep` and `flip`, with which the result becomes
+            `found & keep ^ flip`, or of `None`.
+    """
+    sizes = geometry(windows, value.shape, value.size)
+    out = np.empty((*sizes.shape, value.words.shape[-1]), np.uint64)
+    words = np.ascontiguousarray(value.words)
+    _kernels.bit_pool(sizes.numbers, words, *masks, out)
+    return Signs(out, value.size)
 
 
 class Workers:
@@ -151,7 +168,6 @@ class _Product:
         self.inputs, self.outputs = kernel.shape
         self.windows, self.output = windows, output
         self.places = 1 if windows is None else math.prod(windows.size)
-        self._last: Any = (None, None)
 
     def __call__(self, value, workers):
         """Returns the products along the last axis, or of all patches."""
@@ -185,26 +201,6 @@ class _Product:
         """Returns the products of the C kernel."""
         raise NotImplementedError
 
-    def _geometry(self, shape):
-        """Returns the sizes for the C kernels, and the shape of the result."""
-        last, found = self._last
-        if last == shape:
-            return found
-        if self.windows is None:
-            numbers = [math.prod(shape[:-1]), 1, 1, shape[-1], self.outputs]
-            numbers += [1] * 6 + [0, 0, 1, 1]
-            found = np.array(numbers, np.int64), shape[:-1], numbers[0]
-        else:
-            windows = self.windows
-            counts = windows.count(shape[1:3])
-            numbers = [*shape, self.outputs, *windows.size, *windows.strides]
-            numbers += [*windows.dilations, *windows.margins(shape[1:3])]
-            numbers += counts
-            rows = shape[0] * counts[0]
-            found = np.array(numbers, np.int64), (shape[0], *counts), rows
-        self._last = shape, found
-        return found
-
 
 class XnorProduct(_Product):
     """Products of `Signs` with a binary kernel, which are integers.
@@ -234,7 +230,7 @@ class XnorProduct(_Product):
         return value
 
     def _compiled(self, value, workers):
-        geometry, shape, rows = self._geometry(value.shape)
+        sizes = geometry(self.windows, value.shape, self.outputs)
         words = np.ascontiguousarray(value.words)
         multiple = ROWS if self.windows is None else 1
         # Signs come from the kernel if there is only one.
@@ -242,15 +238,15 @@ class XnorProduct(_Product):
         total = None
         for plane, kernel in enumerate(self.arrays):
             if is_fused:
-                result, out = self.output.empty(shape, self.outputs)
+                result, out = self.output.empty(sizes.shape, self.outputs)
             else:
-                out = np.empty((*shape, self.outputs), np.int32)
+                out = np.empty((*sizes.shape, self.outputs), np.int32)
             limits = self.output.limits if is_fused else None
 
             def part(start, stop, kernel=kernel, limits=limits, out=out):
                 _kernels.bit_product(
                     workers.variant,
-                    geometry,
+                    sizes.numbers,
                     words,
                     kernel,
                     limits,
@@ -259,7 +255,7 @@ class XnorProduct(_Product):
                     stop,
                 )
 
-            workers.run(part, rows, multiple)
+            workers.run(part, sizes.rows, multiple)
             if is_fused:
                 return result
             total = out if total is None else total + np.int32(2**plane) * out
@@ -319,16 +315,16 @@ class SignProduct(_Product):
 
     def _compiled(self, value, workers):
         value = np.ascontiguousarray(value, np.float32)
-        geometry, shape, rows = self._geometry(value.shape)
+        sizes = geometry(self.windows, value.shape, self.outputs)
         multiple = ROWS if self.windows is None else 1
         (kernel,) = self.arrays
         output = self.output
-        result, out = output.empty(shape, self.outputs)
+        result, out = output.empty(sizes.shape, self.outputs)
 
         def part(start, stop):
             _kernels.sign_product(
                 workers.variant,
-                geometry,
+                sizes.numbers,
                 value,
                 kernel,
                 kernel.shape[1],
@@ -341,7 +337,7 @@ class SignProduct(_Product):
                 stop,
             )
 
-        workers.run(part, rows, multiple)
+        workers.run(part, sizes.rows, multiple)
         return result
 
     def _rows(self, value):

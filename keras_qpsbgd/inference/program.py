@@ -18,10 +18,6 @@ from keras_qpsbgd.inference import steps
 from keras_qpsbgd.inference.products import Output
 from keras_qpsbgd.inference.windows import Windows
 
-POOLING = {
-    "max_pooling": steps.MaxPooling,
-    "average_pooling": steps.AveragePooling,
-}
 # Steps that scale and shift.
 AFFINE = ("affine", "normalization")
 # Smallest and largest number of activations that a product includes.
@@ -118,18 +114,26 @@ def build(description: dict[str, Any], kernels: str) -> Program:
             signs = step.get("signs")
             if signs is not None:
                 signs = signs.astype(np.float32)
-            found.append(steps.Threshold(np.asarray(step["limits"]), signs))
+            threshold = steps.Threshold(np.asarray(step["limits"]), signs)
+            if is_signs and isinstance(found[-1], steps.MaxPooling):
+                found[-1].include(threshold)
+            else:
+                found.append(threshold)
             is_signs = True
         elif name == "activation":
             found.append(steps.Activation(step["name"]))
             is_signs = False
         elif name == "reshape":
             found.append(steps.Reshape(_shape(step.get("shape"))))
-        elif name in POOLING:
+        elif name in ("max_pooling", "average_pooling"):
             keepdims = bool(step["keepdims"])
             windows = _windows(step.get("windows"))
-            found.append(POOLING[name](windows, keepdims))
-            is_signs = is_signs and name == "max_pooling"
+            if name == "max_pooling":
+                is_compiled = kernels == "c"
+                found.append(steps.MaxPooling(windows, keepdims, is_compiled))
+            else:
+                found.append(steps.AveragePooling(windows, keepdims))
+                is_signs = False
         else:
             raise ValueError(f"unknown step {name!r}")
     return Program(shape, found)

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_qpsbgd import bits
 from keras_qpsbgd.bits import Signs
+from keras_qpsbgd.inference import products
 
 class Step:
     """Base class of the steps. `arrays` contains the weights of a step."""
@@ -56,21 +57,26 @@ class Threshold(Step):
         self.limits = limits
         self.signs = np.float32(1) if signs is None else signs
         self.arrays = [v for v in (limits, signs) if v is not None]
-        self._masks = None
+        self._masks = {}
 
-    def _find_masks(self, size):
-        """Returns the words that compute the signs of `Signs`."""
-        high, low = (
-            bits.pack_signs(np.broadcast_to(sign >= self.limits, size)).words
-            for sign in (self.signs, -self.signs)
-        )
-        return high ^ low, low
+    def masks(self, size):
+        """Returns the words `keep` and `flip` for `Signs`.
+
+        The signs become `signs & keep ^ flip`.
+        """
+        if size not in self._masks:
+            high, low = (
+                bits.pack_signs(
+                    np.broadcast_to(sign >= self.limits, size)
+                ).words
+                for sign in (self.signs, -self.signs)
+            )
+            self._masks[size] = high ^ low, low
+        return self._masks[size]
 
     def __call__(self, value, workers):
         if isinstance(value, Signs):
-            if self._masks is None:
-                self._masks = self._find_masks(value.size)
-            keep, flip = self._masks
+            keep, flip = self.masks(value.size)
             return Signs(value.words & keep ^ flip, value.size)
         return bits.pack_signs(value * self.signs >= self.limits)
 
@@ -143,16 +149,37 @@ class Reshape(Step):
 
 
 class MaxPooling(Step):
-    """Largest entry of each window. `windows` is `None` for whole images."""
+    """Largest entry of each window.
 
-    def __init__(self, windows=None, keepdims=False):
+    Args:
+        windows: `Windows`, or `None` for whole images.
+        keepdims: Boolean. Whether whole images keep their axes.
+        is_compiled: Boolean. Whether to use the C kernel for `Signs`.
+    """
+
+    threshold = None  # of the `Signs`, or `None`
+
+    def __init__(self, windows=None, keepdims=False, is_compiled=False):
         self.windows, self.keepdims = windows, keepdims
+        self._is_compiled = is_compiled and windows is not None
+
+    def include(self, threshold):
+        """Applies a `Threshold` to the results, which are `Signs`."""
+        self.threshold, self.arrays = threshold, threshold.arrays
 
     def __call__(self, value, workers):
-        if isinstance(value, Signs):
-            words = self._pooled(value.words, np.bitwise_or, 0)
-            return Signs(words, value.size)
-        return self._pooled(value, np.maximum, -np.inf)
+        if not isinstance(value, Signs):
+            return self._pooled(value, np.maximum, -np.inf)
+        if self._is_compiled:
+            masks = None, None
+            if self.threshold is not None:
+                masks = self.threshold.masks(value.size)
+            return products.pool_signs(value, self.windows, masks)
+        words = self._pooled(value.words, np.bitwise_or, 0)
+        found = Signs(words, value.size)
+        if self.threshold is not None:
+            found = self.threshold(found, workers)
+        return found
 
     def _pooled(self, images, larger, smallest):
         if self.windows is None:
@@ -174,12 +201,20 @@ class AveragePooling(Step):
         self.windows, self.keepdims = windows, keepdims
 
     def __call__(self, value, workers):
+        if self.windows is None and isinstance(value, Signs):
+            return self._mean_signs(value)
         images = bits.to_floats(value)
         if self.windows is None:
             return images.mean(axis=(1, 2), keepdims=self.keepdims)
         ones = np.ones((1, *images.shape[1:3], 1), np.float32)
         # Like Keras, ignore the margin.
         return self._sum(images) / self._sum(ones)
+
+    def _mean_signs(self, value):
+        mask = bits.unpack_signs(value)
+        count = np.float32(mask.shape[1] * mask.shape[2])
+        ones = mask.sum(axis=(1, 2), keepdims=self.keepdims, dtype=np.int32)
+        return (2 * ones.astype(np.float32) - count) / count
 
     def _sum(self, images):
         slices = self.windows.slices(images, 0)

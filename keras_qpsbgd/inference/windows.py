@@ -1,6 +1,9 @@
 """Windows that move over images, for convolutions and pooling."""
 
 import dataclasses
+import functools
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,3 +76,37 @@ class Windows:
                 missing = 0
             found.append((count, (missing // 2, missing - missing // 2)))
         return found
+
+
+class Geometry(NamedTuple):
+    """The sizes of a product or a pooling.
+
+    Attributes:
+        numbers: Array of int64, the struct `Geometry` of the C kernels.
+        shape: Tuple. The shape of the result without the last axis.
+        rows: Integer. The number of rows of positions.
+    """
+
+    numbers: np.ndarray
+    shape: tuple
+    rows: int
+
+
+@functools.lru_cache(maxsize=1024)
+def geometry(windows, shape, outputs):
+    """Returns the `Geometry` of images, or of rows.
+
+    Args:
+        windows: `Windows`, or `None` for rows.
+        shape: Tuple. The shape of the inputs.
+        outputs: Integer.
+    """
+    if windows is None:
+        rows = math.prod(shape[:-1])
+        numbers = [rows, 1, 1, shape[-1], outputs, *[1] * 6, 0, 0, 1, 1]
+        return Geometry(np.array(numbers, np.int64), shape[:-1], rows)
+    counts = windows.count(shape[1:3])
+    numbers = [*shape, outputs, *windows.size, *windows.strides]
+    numbers += [*windows.dilations, *windows.margins(shape[1:3]), *counts]
+    rows = shape[0] * counts[0]
+    return Geometry(np.array(numbers, np.int64), (shape[0], *counts), rows)
