@@ -212,7 +212,8 @@ static PyObject *py_bit_pool(PyObject *self, PyObject *args)
          && has_size(&flip, (g->channels + 63) / 64, 8, 1, 1);
     if (valid) {
         Py_BEGIN_ALLOW_THREADS
-        bit_pool(g, a.x.buf, keep.buf, flip.buf, a.out.buf);
+        if (g->counts[0] && g->counts[1])
+            bit_pool(g, a.x.buf, keep.buf, flip.buf, a.out.buf);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&keep);

@@ -160,32 +160,41 @@ static int bit_product(const Geometry *g, const Variant *variant,
     return 0;
 }
 
+/* Returns the places of the window that are inside of the image, from `first`
+   on, as a `Run` of one position. */
+static Run inside(const Geometry *g, int axis, int64_t first)
+{
+    int64_t length = axis ? g->width : g->height;
+    Run run = {first, first, 0, g->size[axis]};
+    while (run.low < run.high && first + run.low * g->dilations[axis] < 0)
+        run.low++;
+    while (run.low < run.high
+           && first + (run.high - 1) * g->dilations[axis] >= length)
+        run.high--;
+    return run;
+}
+
 /* Writes for each window +1 where an input is +1. The results are changed to
    `found & keep ^ flip` if these are given. */
 static void bit_pool(const Geometry *g, const uint64_t *x, const uint64_t *keep,
                      const uint64_t *flip, uint64_t *out)
 {
     ptrdiff_t words = (ptrdiff_t)((g->channels + 63) / 64);
-    for (int64_t image = 0; image < g->images; image++)
-        for (int64_t row = 0; row < g->counts[0]; row++)
-            for (int64_t column = 0; column < g->counts[1]; column++) {
-                memset(out, 0, (size_t)words * sizeof *out);
-                for (int64_t i = 0; i < g->size[0]; i++)
-                    for (int64_t j = 0; j < g->size[1]; j++) {
-                        int64_t r = row * g->strides[0] - g->margins[0]
-                                  + i * g->dilations[0];
-                        int64_t c = column * g->strides[1] - g->margins[1]
-                                  + j * g->dilations[1];
-                        if (r < 0 || r >= g->height || c < 0 || c >= g->width)
-                            continue;
-                        const uint64_t *from
-                            = x + ((image * g->height + r) * g->width + c)
-                                      * words;
-                        for (ptrdiff_t k = 0; k < words; k++)
-                            out[k] |= from[k];
-                    }
-                for (ptrdiff_t k = 0; keep && k < words; k++)
-                    out[k] = (out[k] & keep[k]) ^ flip[k];
-                out += words;
+    Position at = {0, 0, 0};
+    for (; at.image < g->images; move(g, &at)) {
+        Run rows = inside(g, 0, at.row * g->strides[0] - g->margins[0]);
+        Run columns = inside(g, 1, at.column * g->strides[1] - g->margins[1]);
+        for (ptrdiff_t k = 0; k < words; k++) {
+            uint64_t found = 0;
+            for (int64_t i = rows.low; i < rows.high; i++) {
+                int64_t row = at.image * g->height + rows.start
+                            + i * g->dilations[0];
+                for (int64_t j = columns.low; j < columns.high; j++) {
+                    int64_t column = columns.start + j * g->dilations[1];
+                    found |= x[(row * g->width + column) * words + k];
+                }
             }
+            *out++ = keep ? (found & keep[k]) ^ flip[k] : found;
+        }
+    }
 }
