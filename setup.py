@@ -24,9 +24,7 @@ setup(
             # Microsoft's compiler has no such options, and /O2 is its default.
             # Without the second one, results depend on the processor.
             extra_compile_args=(
-                []
-                if sys.platform == "win32"
-                else ["-O3", "-ffp-contract=off"]
+                [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off"]
             ),
             # Without a compiler, the package is installed without them.
             optional=True,

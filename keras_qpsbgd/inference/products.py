@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_qpsbgd import bits
 from keras_qpsbgd.bits import Signs
-from keras_qpsbgd.inference.windows import geometry
+from keras_qpsbgd.inference.windows import Sizes
 
 try:
     _kernels: Any = importlib.import_module("keras_qpsbgd.inference._kernels")
@@ -54,19 +54,19 @@ def variants():
     return _kernels.variants() if _kernels is not None else ()
 
 
-def pool_signs(value, windows, masks):
+def pool_signs(value, sizes, masks):
     """Returns the largest signs of windows, in C.
 
     Args:
         value: `Signs`.
-        windows: `Windows`.
+        sizes: `Sizes` of the windows.
         masks: Pair of words `keep` and `flip`, with which the result becomes
             `found & keep ^ flip`, or of `None`.
     """
-    sizes = geometry(windows, value.shape, value.size)
-    out = np.empty((*sizes.shape, value.words.shape[-1]), np.uint64)
+    found = sizes(value.shape, value.size)
+    out = np.empty((*found.shape, value.words.shape[-1]), np.uint64)
     words = np.ascontiguousarray(value.words)
-    _kernels.bit_pool(sizes.numbers, words, *masks, out)
+    _kernels.bit_pool(found.numbers, words, *masks, out)
     return Signs(out, value.size)
 
 
@@ -167,6 +167,7 @@ class _Product:
     def __init__(self, kernel, windows, output):
         self.inputs, self.outputs = kernel.shape
         self.windows, self.output = windows, output
+        self._sizes = Sizes(windows)
         self.places = 1 if windows is None else math.prod(windows.size)
 
     def __call__(self, value, workers):
@@ -180,7 +181,7 @@ class _Product:
         positions = math.prod(self.windows.count(shape[1:3]))
         step = max(1, MAX_PATCHES // max(positions * self.inputs, 1))
         parts = []
-        for start in range(0, shape[0], step):
+        for start in range(0, max(shape[0], 1), step):
             parts.append(self.output(self._images(value, start, start + step)))
         if isinstance(parts[0], Signs):
             words = np.concatenate([part.words for part in parts])
@@ -230,7 +231,7 @@ class XnorProduct(_Product):
         return value
 
     def _compiled(self, value, workers):
-        sizes = geometry(self.windows, value.shape, self.outputs)
+        sizes = self._sizes(value.shape, self.outputs)
         words = np.ascontiguousarray(value.words)
         multiple = ROWS if self.windows is None else 1
         # Signs come from the kernel if there is only one.
@@ -315,7 +316,7 @@ class SignProduct(_Product):
 
     def _compiled(self, value, workers):
         value = np.ascontiguousarray(value, np.float32)
-        sizes = geometry(self.windows, value.shape, self.outputs)
+        sizes = self._sizes(value.shape, self.outputs)
         multiple = ROWS if self.windows is None else 1
         (kernel,) = self.arrays
         output = self.output

@@ -12,6 +12,8 @@ import numpy as np
 from keras_qpsbgd import bits
 from keras_qpsbgd.bits import Signs
 from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference.windows import Sizes
+
 
 class Step:
     """Base class of the steps. `arrays` contains the weights of a step."""
@@ -162,6 +164,7 @@ class MaxPooling(Step):
     def __init__(self, windows=None, keepdims=False, is_compiled=False):
         self.windows, self.keepdims = windows, keepdims
         self._is_compiled = is_compiled and windows is not None
+        self._sizes = Sizes(windows)
 
     def include(self, threshold):
         """Applies a `Threshold` to the results, which are `Signs`."""
@@ -174,7 +177,7 @@ class MaxPooling(Step):
             masks = None, None
             if self.threshold is not None:
                 masks = self.threshold.masks(value.size)
-            return products.pool_signs(value, self.windows, masks)
+            return products.pool_signs(value, self._sizes, masks)
         words = self._pooled(value.words, np.bitwise_or, 0)
         found = Signs(words, value.size)
         if self.threshold is not None:

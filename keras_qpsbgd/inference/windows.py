@@ -1,7 +1,6 @@
 """Windows that move over images, for convolutions and pooling."""
 
 import dataclasses
-import functools
 import math
 from typing import NamedTuple
 
@@ -92,21 +91,32 @@ class Geometry(NamedTuple):
     rows: int
 
 
-@functools.lru_cache(maxsize=1024)
-def geometry(windows, shape, outputs):
-    """Returns the `Geometry` of images, or of rows.
+class Sizes:
+    """Computes a `Geometry` and remembers the last one.
 
     Args:
         windows: `Windows`, or `None` for rows.
-        shape: Tuple. The shape of the inputs.
-        outputs: Integer.
     """
-    if windows is None:
-        rows = math.prod(shape[:-1])
-        numbers = [rows, 1, 1, shape[-1], outputs, *[1] * 6, 0, 0, 1, 1]
-        return Geometry(np.array(numbers, np.int64), shape[:-1], rows)
-    counts = windows.count(shape[1:3])
-    numbers = [*shape, outputs, *windows.size, *windows.strides]
-    numbers += [*windows.dilations, *windows.margins(shape[1:3]), *counts]
-    rows = shape[0] * counts[0]
-    return Geometry(np.array(numbers, np.int64), (shape[0], *counts), rows)
+
+    def __init__(self, windows):
+        self._windows = windows
+        self._last = None
+
+    def __call__(self, shape, outputs):
+        """Returns the `Geometry` for inputs of a shape."""
+        last = self._last  # another thread may replace it
+        if last is None or last[0] != shape:
+            last = self._last = shape, self._geometry(shape, outputs)
+        return last[1]
+
+    def _geometry(self, shape, outputs):
+        windows = self._windows
+        if windows is None:
+            rows = math.prod(shape[:-1])
+            numbers = [rows, 1, 1, shape[-1], outputs, *[1] * 6, 0, 0, 1, 1]
+            return Geometry(np.array(numbers, np.int64), shape[:-1], rows)
+        counts = windows.count(shape[1:3])
+        numbers = [*shape, outputs, *windows.size, *windows.strides]
+        numbers += [*windows.dilations, *windows.margins(shape[1:3]), *counts]
+        rows = shape[0] * counts[0]
+        return Geometry(np.array(numbers, np.int64), (shape[0], *counts), rows)
