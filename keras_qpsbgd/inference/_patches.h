@@ -38,8 +38,9 @@ static Run next_run(const Geometry *g, int axis, int64_t start)
 
 /* The patch at one position. Its first place may be outside of the image. */
 typedef struct {
-    const float *image;
-    int64_t row, column;
+    ptrdiff_t start;  /* number of its first input in all images */
+    ptrdiff_t row;    /* of the image */
+    ptrdiff_t column; /* number of its first input in the row */
 } Patch;
 
 /* A position, which moves through all images. */
@@ -64,13 +65,15 @@ static INLINE void move(const Geometry *g, Position *at)
     at->image++;
 }
 
-static INLINE Patch patch_at(const Geometry *g, const float *images,
-                             const Position *at)
+static INLINE Patch patch_at(const Geometry *g, const Position *at)
 {
     Patch patch;
-    patch.image = images + at->image * g->height * g->width * g->channels;
-    patch.row = at->row * g->strides[0] - g->margins[0];
-    patch.column = at->column * g->strides[1] - g->margins[1];
+    patch.row = (ptrdiff_t)(at->row * g->strides[0] - g->margins[0]);
+    patch.column = (ptrdiff_t)((at->column * g->strides[1] - g->margins[1])
+                               * g->channels);
+    patch.start = (ptrdiff_t)((at->image * g->height + patch.row) * g->width
+                              * g->channels)
+                + patch.column;
     return patch;
 }
 
@@ -92,8 +95,9 @@ static INLINE void copy(float *to, const float *from, ptrdiff_t n)
 
 /* Writes the inputs of patches from `first` to `end`, at most 64, to `rows`.
    Those outside of an image are 0. */
-static INLINE void gather(const Geometry *g, const Patch *patches, int count,
-                          ptrdiff_t first, ptrdiff_t end, float (*rows)[64])
+static INLINE void gather(const Geometry *g, const float *images,
+                          const Patch *patches, int count, ptrdiff_t first,
+                          ptrdiff_t end, float (*rows)[64])
 {
     /* Without dilation, a row of a patch is contiguous in the image. */
     int is_dense = g->dilations[1] == 1;
@@ -104,20 +108,21 @@ static INLINE void gather(const Geometry *g, const Patch *patches, int count,
     for (ptrdiff_t k = first; k < end;) {
         ptrdiff_t place = k / unit, start = k % unit;
         ptrdiff_t size = unit - start < end - k ? unit - start : end - k;
-        ptrdiff_t down = place / units * g->dilations[0];
-        ptrdiff_t right = place % units * g->dilations[1];
-        for (int s = 0; s < count; s++) {
+        ptrdiff_t down = place / units * (ptrdiff_t)g->dilations[0];
+        start += place % units * (ptrdiff_t)g->dilations[1] * channels;
+        ptrdiff_t shift = down * width + start;
+        float *to = *rows + (k - first);
+        for (int s = 0; s < count; s++, to += 64) {
             ptrdiff_t row = patches[s].row + down;
-            ptrdiff_t from = (patches[s].column + right) * channels + start;
+            ptrdiff_t from = patches[s].column + start;
             ptrdiff_t low = from < 0 ? -from : 0;
             ptrdiff_t high = width - from < size ? width - from : size;
-            float *to = rows[s] + (k - first);
-            high = row >= 0 && row < g->height ? high : low;
+            if (row < 0 || row >= g->height || low >= high)
+                low = high = 0;
             if (high - low < size)
                 memset(to, 0, (size_t)size * sizeof *to);
-            if (low < high)
-                copy(to + low, patches[s].image + row * width + from + low,
-                     high - low);
+            copy(to + low, images + (patches[s].start + shift + low),
+                 high - low);
         }
         k += size;
     }

@@ -65,14 +65,15 @@ static int sign_product(const Geometry *g, const Variant *variant,
         int count = end - p < variant->samples ? (int)(end - p)
                                                : variant->samples;
         for (int s = 0; s < count; s++) {
-            patches[s] = patch_at(g, x, &at);
+            patches[s] = patch_at(g, &at);
             move(g, &at);
             places[s] = (char *)out + (p + s) * size;
         }
         if (count == 1)
-            positions_1(g, patches, 1, kernel, to, space, places);
+            positions_1(g, x, patches, 1, kernel, to, space, places);
         else
-            variant->positions(g, patches, count, kernel, to, space, places);
+            variant->positions(g, x, patches, count, kernel, to, space,
+                               places);
     }
     free(space);
     return 0;

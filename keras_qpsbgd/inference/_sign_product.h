@@ -148,10 +148,10 @@ static TARGET void NAME(scale)(VECTOR *sums, const Output *to,
 }
 
 /* The products of `count` positions, at most SAMPLES. */
-static TARGET void NAME(positions)(const Geometry *g, const Patch *patches,
-                                   int count, const uint64_t *kernel,
-                                   const Output *to, void *space,
-                                   void *const *out)
+static TARGET void NAME(positions)(const Geometry *g, const float *images,
+                                   const Patch *patches, int count,
+                                   const uint64_t *kernel, const Output *to,
+                                   void *space, void *const *out)
 {
     VECTOR low[GROUPS][16], high[GROUPS][16], x[GROUPS * 8];
     float rows[SAMPLES][GROUPS * 8];
@@ -164,7 +164,7 @@ static TARGET void NAME(positions)(const Geometry *g, const Patch *patches,
         used = used < GROUPS * 8 ? used : GROUPS * 8;
         if (first == 0 || used < GROUPS * 8)
             memset(rows, 0, sizeof rows);
-        gather(g, patches, count, first, first + used, rows);
+        gather(g, images, patches, count, first, first + used, rows);
         NAME(columns)(x, rows);
         if (columns < WIDE) {
             NAME(tables)(x, low, high, groups);

@@ -13,9 +13,9 @@ typedef struct {
 } Output;
 
 /* The products of `patches[count]`. */
-typedef void Positions(const Geometry *g, const Patch *patches, int count,
-                       const uint64_t *kernel, const Output *to, void *space,
-                       void *const *out);
+typedef void Positions(const Geometry *g, const float *images,
+                       const Patch *patches, int count, const uint64_t *kernel,
+                       const Output *to, void *space, void *const *out);
 
 #ifdef X86
 typedef float float16 __attribute__((vector_size(64)));
