@@ -112,20 +112,18 @@ class Output:
     Args:
         limits: Array (optional). The signs are +1 where a product is at least
             as large as its limit. Otherwise the other arguments are used.
-        scale: Array or number (optional).
-        shift: Array or number.
+        scale: Array (optional), one number per output.
+        shift: Array (optional), which belongs to `scale`.
         low: Float. The smallest number, which `relu` and `hard_tanh` have.
         high: Float. The largest number.
     """
 
     def __init__(
-        self, limits=None, scale=None, shift=0.0, low=-np.inf, high=np.inf
+        self, limits=None, scale=None, shift=None, low=-np.inf, high=np.inf
     ):
         self.limits, self.scale, self.shift = limits, scale, shift
         self.low, self.high = np.float32(low), np.float32(high)
-        self.arrays = [] if limits is None else [limits]
-        if scale is not None:
-            self.arrays = [np.asarray(scale), np.asarray(shift)]
+        self.arrays = [v for v in (limits, scale, shift) if v is not None]
 
     def __call__(self, products):
         """Returns `Signs` or float32 numbers. It may change `products`."""
@@ -219,8 +217,9 @@ class XnorProduct(_Product):
     def __init__(self, kernel, num_bits, kernels, windows=None, output=None):
         super().__init__(kernel, windows, output or Output())
         self.is_compiled = kernels == "c"
-        parts = kernel.reshape(self.places, -1, self.outputs)
-        self._sums = parts.sum(axis=1, dtype=np.int32)
+        if not self.is_compiled:
+            parts = kernel.reshape(self.places, -1, self.outputs)
+            self._sums = parts.sum(axis=1, dtype=np.int32)
         self.arrays = []
         for plane in bits.planes(kernel, num_bits):
             rows = plane.T.reshape(self.outputs, self.places, -1)
@@ -305,14 +304,6 @@ class SignProduct(_Product):
         # after the other are adjacent.
         words = [bits.pack_signs(plane.T).words.T for plane in planes]
         self.arrays = [np.ascontiguousarray(np.stack(words, axis=1))]
-        self._factors: list = [None, None]
-        if self.output.scale is not None:
-            self._factors = [
-                np.ascontiguousarray(
-                    np.broadcast_to(np.float32(factor), self.outputs)
-                )
-                for factor in (self.output.scale, self.output.shift)
-            ]
 
     def _compiled(self, value, workers):
         value = np.ascontiguousarray(value, np.float32)
@@ -330,7 +321,8 @@ class SignProduct(_Product):
                 kernel,
                 kernel.shape[1],
                 output.limits,
-                *self._factors,
+                output.scale,
+                output.shift,
                 output.low,
                 output.high,
                 out,

@@ -191,9 +191,11 @@ def _output(waiting, outputs, is_exact):
         return Output(limits), threshold.get("signs")
     scale, shift = None, None
     if _next(waiting) in AFFINE:
-        scale, shift = _affine(waiting)
-        if any(len(each) not in (1, outputs) for each in (scale, shift)):
-            raise ValueError("a product and its scale differ in size")
+        scale, shift = (
+            # An error if the sizes differ.
+            np.ascontiguousarray(np.broadcast_to(each, outputs))
+            for each in _affine(waiting)
+        )
     limits = -np.inf, np.inf
     if _next(waiting) == "activation" and waiting[0]["name"] in LIMITS:
         limits = LIMITS[waiting.pop(0)["name"]]
