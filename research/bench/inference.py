@@ -194,7 +194,8 @@ def rows(result):
 
 def blocks(result):
     """Returns the block `inference`."""
-    head = ["network", "`Predictor`", *LABELS.values()]
+    head = ["network", "time of `Predictor`"]
+    head += [f"{label} / ONNX Runtime" for label in LABELS.values()]
     head += ["float32 weights", "packed file"]
     lines = []
     for name, network in result["networks"].items():
@@ -213,7 +214,6 @@ def blocks(result):
             )
     return {
         "inference": f"{tables.markdown_table(head, lines)}\n\n"
-        "CPU time of a call of `Predictor`, and CPU times of `Predictor` and "
-        "Keras / that of ONNX Runtime, median and range. "
-        f"C kernels: {result['kernels']}."
+        "CPU times of a call on one thread. The ratios are the median, with "
+        f"the range. C kernels: {result['kernels']}."
     }
