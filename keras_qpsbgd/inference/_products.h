@@ -27,13 +27,14 @@ static void find_variants(void)
     variant_count = 0;
 #ifdef X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")
-        && __builtin_cpu_supports("avx512bw")) {
+    int has_bmi2 = __builtin_cpu_supports("bmi2");
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+        && __builtin_cpu_supports("avx512dq") && has_bmi2) {
         if (__builtin_cpu_supports("avx512vpopcntdq"))
             add_variant("AVX-512 VPOPCNTDQ", tile_popcnt, 8, positions_16, 16);
         add_variant("AVX-512 BW", tile_wide, 4, positions_16, 16);
     }
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") && has_bmi2)
         add_variant("AVX2", tile_avx2, 4, positions_8, 8);
 #endif
 #ifdef VECTORS
@@ -43,7 +44,7 @@ static void find_variants(void)
 #endif
 }
 
-/* Computes the rows of positions from `start` to `stop`. */
+/* These functions compute the rows of positions from `start` to `stop`. */
 
 static int sign_product(const Geometry *g, const Variant *variant,
                         const float *x, const uint64_t *kernel,
