@@ -114,7 +114,7 @@ def draw(root):
     """
     titles = {
         "step": "Time of a training step / Adam",
-        "inference": "Time of a prediction / ONNX Runtime",
+        "inference": "Prediction / ONNX Runtime",
     }
     records = {name: read(root, name) for name in titles}
     records = {name: each for name, each in records.items() if each}
