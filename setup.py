@@ -6,15 +6,26 @@ from setuptools import Extension
 from setuptools import setup
 
 FOLDER = "keras_qpsbgd/inference/"
+HEADERS = (
+    "_patches.h",
+    "_products.h",
+    "_bit_product.h",
+    "_bit_variants.h",
+    "_sign_product.h",
+    "_sign_variants.h",
+)
 
 setup(
     ext_modules=[
         Extension(
             "keras_qpsbgd.inference._kernels",
             sources=[FOLDER + "_kernels.c"],
-            depends=[FOLDER + "_sign_product.h"],
-            # Microsoft's compiler has no such option, and /O2 is its default.
-            extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
+            depends=[FOLDER + name for name in HEADERS],
+            # Microsoft's compiler has no such options, and /O2 is its default.
+            # Without the second one, results depend on the processor.
+            extra_compile_args=(
+                [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off"]
+            ),
             # Without a compiler, the package is installed without them.
             optional=True,
         )

@@ -105,8 +105,7 @@ class Signs:
     """An array of +1 and -1, with one bit per entry.
 
     The entries of the last axis are stored in 64-bit words, the first one in
-    the lowest bit. Their number of words is even, because the C kernel reads
-    128 bits at a time. Spare bits are 0.
+    the lowest bit. Spare bits are 0.
 
     Attributes:
         words: Array of 64-bit words. All axes except the last one are those of
@@ -126,7 +125,7 @@ def pack_signs(mask):
     """Returns the `Signs` with +1 where a Boolean array is true."""
     size = mask.shape[-1]
     packed = np.packbits(mask, axis=-1, bitorder="little")
-    num_bytes = -(-size // 128) * 16
+    num_bytes = -(-size // 64) * 8
     if packed.shape[-1] != num_bytes:
         padded = np.zeros((*packed.shape[:-1], num_bytes), np.uint8)
         padded[..., : packed.shape[-1]] = packed

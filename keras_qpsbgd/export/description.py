@@ -51,6 +51,7 @@ def describe(model: Any) -> dict[str, Any]:
             if first["step"] != "product":
                 continue
             product = first
+            found += _pooled_threshold(operations, product)
         before = _before_binary(operations)
         if before is not None:
             found.append(_threshold(operations[:before], product))
@@ -184,19 +185,78 @@ def _threshold(operations, product):
     outputs = max([1, *(operation.outputs for operation in operations)])
     if product is not None:
         outputs = product["kernel"].array.shape[-1]
+    return _step(*find_thresholds(_composed(operations), outputs))
+
+
+def _composed(operations):
+    """Returns the function that is true where the last result is at least 0."""
 
     def function(x):
         for operation in operations:
             x = operation.exact(x)
         return np.asarray(x) >= 0
 
-    signs, limits = find_thresholds(function, outputs)
+    return function
+
+
+def _step(signs, limits):
     has_signs = (signs < 0).any()
     return {
         "step": "threshold",
         "limits": limits,
         "signs": signs.astype(np.int8) if has_signs else None,
     }
+
+
+def _pooled_threshold(operations, product):
+    """Removes max pooling before a binary activation and returns its steps.
+
+    The signs are computed before the pooling, which then needs only one bit per
+    entry. Where the sign falls with the product, the pooling would take the
+    smallest sign. There, the signs are changed before and after it.
+
+    Args:
+        operations: List. The operations after a product.
+        product: Dictionary. The step of the product.
+
+    Returns:
+        List of steps, which is empty if there is no such pooling.
+    """
+    is_pooling = [
+        isinstance(operation, dict) and operation["step"] == "max_pooling"
+        for operation in operations
+    ]
+    if True not in is_pooling:
+        return []
+    place = is_pooling.index(True)
+    before = operations[:place]
+    after = _before_binary(operations[place + 1 :])
+    if after is None or any(
+        isinstance(operation, dict) or operation.step is None
+        for operation in before
+    ):
+        return []
+    functions = before + operations[place + 1 : place + 1 + after]
+    outputs = product["kernel"].array.shape[-1]
+    signs, limits = find_thresholds(_composed(functions), outputs)
+    # What is pooled is the smallest product where it falls with the product.
+    ends = np.full(outputs, LARGEST)
+    low, high = -ends, ends
+    for operation in before:
+        low, high = (np.asarray(operation.exact(x)) for x in (low, high))
+    changed = (signs < 0) != np.broadcast_to(low > high, outputs)
+    # `signs * x < limits`, as a threshold
+    above = np.nextafter(-limits, np.float32(np.inf))
+    above[limits == -np.inf] = np.inf
+    signs = np.where(changed, -signs, signs)
+    limits = np.where(changed, above, limits)
+    pooling = operations[place]
+    del operations[: place + after + 2]
+    steps = [_step(signs, limits), pooling]
+    if changed.any():
+        zeros = np.zeros(outputs, np.float32)
+        steps.append(_step(np.where(changed, -1.0, 1.0), zeros))
+    return steps
 
 
 def find_thresholds(

@@ -9,256 +9,250 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __ARM_NEON
-#include <arm_neon.h>
-#endif
-
-/* GCC compiles functions with CLONES for newer x86 processors as well and
-   selects one when the module is loaded. On ARM, NEON is always there. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) \
-    && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx2", "popcnt", "default")))
-#else
-#define CLONES
-#endif
-
-#define GROUPS 8 /* groups of 8 inputs in a word of the kernel */
-#define WIDE 224 /* number of outputs from which tables of 256 are faster */
 
 /* Other compilers, such as Microsoft's, have no vector types. There, each sample
    is computed alone, with the same results. PORTABLE is for tests of this. */
 #if defined(__GNUC__) && !defined(_WIN32) && !defined(PORTABLE)
-#define BATCH 4 /* samples that are computed together */
+#define VECTORS
+#define INLINE inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
 #define ALLOCATE(size) aligned_alloc(64, ((size) + 63) / 64 * 64)
-#define COUNT_BITS(x) __builtin_popcountll(x)
+#define COUNT_BITS(x) (uint64_t)__builtin_popcountll(x)
 #define HIDE(x) __asm__("" : "+r"(x))
-
-typedef float float4 __attribute__((vector_size(16)));
-
-#define VECTOR float4
-#define SAMPLES 4
-#define SHIFT 4
-#define NAME(x) x##_4
-#define PUT(v, s, x) (v)[s] = (x)
-#define GET(v, s) (v)[s]
-#include "_sign_product.h"
-#undef VECTOR
-#undef SAMPLES
-#undef SHIFT
-#undef NAME
-#undef PUT
-#undef GET
+#if defined(__x86_64__)
+#define X86
+#endif
 #else
-#define BATCH 1
+#define INLINE inline
+#define UNROLL
 #define ALLOCATE(size) malloc(size)
 #define COUNT_BITS(x) count_bits(x)
 #define HIDE(x) ((void)0)
 
-static int count_bits(uint64_t x)
+static uint64_t count_bits(uint64_t x)
 {
     x -= (x >> 1) & 0x5555555555555555u;
     x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
     x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-    return (int)((x * 0x0101010101010101u) >> 56);
+    return (x * 0x0101010101010101u) >> 56;
 }
 #endif
 
-#define VECTOR float
-#define SAMPLES 1
-#define SHIFT 2
-#define NAME(x) x##_1
-#define PUT(v, s, x) (v) = (x)
-#define GET(v, s) (v)
-#include "_sign_product.h"
+#include "_patches.h"
 
-static int sign_product(const float *x, const uint64_t *kernel, float *out,
-                        ptrdiff_t rows, ptrdiff_t n, ptrdiff_t outputs)
-{
-    float *sums = ALLOCATE(outputs * BATCH * sizeof *sums);
-    if (!sums)
-        return -1;
-    for (ptrdiff_t r = 0; r < rows; r += BATCH) {
-        const float *in[BATCH];
-        float *to[BATCH];
-        for (int s = 0; s < BATCH; s++) {
-            in[s] = r + s < rows ? x + (r + s) * n : NULL;
-            to[s] = r + s < rows ? out + (r + s) * outputs : NULL;
-        }
-#if BATCH > 1
-        if (rows - r > 1)
-            rows_4(in, kernel, to, (float4 *)sums, n, outputs);
-        else
-#endif
-            rows_1(in, kernel, to, sums, n, outputs);
-    }
-    free(sums);
-    return 0;
-}
+#include "_bit_variants.h"
 
-#ifdef __ARM_NEON
-/* Numbers of different bits of `count` rows (1 or 2) and 4 outputs. */
-static inline __attribute__((always_inline)) void
-tile(const uint8_t *a, const uint8_t *w, ptrdiff_t bytes, int count,
-     int32_t *out, ptrdiff_t outputs, int32_t n)
-{
-    uint16x8_t wide[2][4];
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < 4; j++)
-            wide[i][j] = vdupq_n_u16(0);
-    for (ptrdiff_t first = 0; first < bytes; first += 31 * 16) {
-        /* A byte can hold the sum of 31 counts. */
-        ptrdiff_t end = first + 31 * 16 < bytes ? first + 31 * 16 : bytes;
-        uint8x16_t sum[2][4];
-        for (int i = 0; i < count; i++)
-            for (int j = 0; j < 4; j++)
-                sum[i][j] = vdupq_n_u8(0);
-        for (ptrdiff_t c = first; c < end; c += 16)
-            for (int j = 0; j < 4; j++) {
-                uint8x16_t weights = vld1q_u8(w + j * bytes + c);
-                for (int i = 0; i < count; i++) {
-                    uint8x16_t x = vld1q_u8(a + i * bytes + c);
-                    x = vcntq_u8(veorq_u8(x, weights));
-                    sum[i][j] = vaddq_u8(sum[i][j], x);
-                }
-            }
-        for (int i = 0; i < count; i++)
-            for (int j = 0; j < 4; j++)
-                wide[i][j] = vpadalq_u8(wide[i][j], sum[i][j]);
-    }
-    for (int i = 0; i < count; i++) {
-        uint32x4_t p[4];
-        for (int j = 0; j < 4; j++)
-            p[j] = vpaddlq_u16(wide[i][j]);
-        p[0] = vpaddq_u32(vpaddq_u32(p[0], p[1]), vpaddq_u32(p[2], p[3]));
-        int32x4_t doubled = vshlq_n_s32(vreinterpretq_s32_u32(p[0]), 1);
-        vst1q_s32(out + i * outputs, vsubq_s32(vdupq_n_s32(n), doubled));
-    }
-}
-/* The 16-bit sums in `wide` hold 2 x 248 per 31 x 16 bytes. */
-#define MAX_TILE_BYTES (128 * 31 * 16)
-#else
-#define MAX_TILE_BYTES 0
-#define tile(a, w, bytes, count, out, outputs, n) ((void)0)
-#endif
+#include "_sign_variants.h"
+#include "_products.h"
 
-CLONES static void
-xnor_product(const uint64_t *a, const uint64_t *w, int32_t *out,
-             ptrdiff_t rows, ptrdiff_t words, ptrdiff_t outputs, int32_t n)
-{
-    ptrdiff_t bytes = words * 8;
-    int tiles = bytes % 16 == 0 && bytes <= MAX_TILE_BYTES;
-    /* The weights of a block of outputs stay in the first cache. */
-    for (ptrdiff_t first = 0; first < outputs; first += 64) {
-        ptrdiff_t end = first + 64 < outputs ? first + 64 : outputs;
-        for (ptrdiff_t r = 0; r < rows;) {
-            int count = rows - r > 1 ? 2 : 1;
-            const uint64_t *x = a + r * words;
-            int32_t *to = out + r * outputs;
-            ptrdiff_t o = first;
-            for (; tiles && o + 4 <= end; o += 4) {
-                const uint8_t *weights = (const uint8_t *)(w + o * words);
-                (void)weights;
-                if (count == 2)
-                    tile((const uint8_t *)x, weights, bytes, 2, to + o,
-                         outputs, n);
-                else
-                    tile((const uint8_t *)x, weights, bytes, 1, to + o,
-                         outputs, n);
-            }
-            for (; o < end; o++)
-                for (int i = 0; i < count; i++) {
-                    int64_t different = 0;
-                    for (ptrdiff_t k = 0; k < words; k++)
-                        different += COUNT_BITS(x[i * words + k]
-                                                ^ w[o * words + k]);
-                    to[i * outputs + o] = (int32_t)(n - 2 * different);
-                }
-            r += count;
-        }
-    }
-}
-
+/* The arguments of a function. Buffers that are not given are NULL. */
 typedef struct {
-    Py_buffer x, kernel, out;
-    Py_ssize_t rows, n, outputs;
+    Py_buffer geometry, x, kernel, out, limits, scale, shift;
+    Geometry sizes;
+    Py_ssize_t start, stop;
+    int variant;
 } Arguments;
 
 static void release(Arguments *a)
 {
+    PyBuffer_Release(&a->geometry);
     PyBuffer_Release(&a->x);
     PyBuffer_Release(&a->kernel);
     PyBuffer_Release(&a->out);
+    PyBuffer_Release(&a->limits);
+    PyBuffer_Release(&a->scale);
+    PyBuffer_Release(&a->shift);
 }
 
-/* Reads (x, kernel, out, rows, n, outputs) and checks the sizes in bytes. A
-   row of bits may have spare words at its end. */
-static int parse(PyObject *args, Arguments *a, int is_binary)
+/* Returns whether a buffer is missing or has `a * b * c * d` bytes. */
+static int has_size(const Py_buffer *buffer, int64_t a, int64_t b, int64_t c,
+                    int64_t d)
 {
-    if (!PyArg_ParseTuple(args, "y*y*w*nnn", &a->x, &a->kernel, &a->out,
-                          &a->rows, &a->n, &a->outputs))
-        return -1;
-    Py_ssize_t limit = (Py_ssize_t)1 << 30;
-    int valid = a->rows >= 0 && a->n > 0 && a->outputs > 0 && a->rows < limit
-                && a->n < limit && a->outputs < limit;
-    if (valid) {
-        Py_ssize_t words = (a->n + 63) / 64;
-        Py_ssize_t row = is_binary ? a->x.len / (a->rows ? a->rows : 1)
-                                   : a->n * 4;
-        if (is_binary) {
-            valid = row % 8 == 0 && row >= words * 8;
-            words = row / 8;
-        }
-        valid = valid && a->x.len == a->rows * row
-                && a->kernel.len == words * 8 * a->outputs
-                && a->out.len == a->rows * a->outputs * 4;
+    const int64_t numbers[] = {a, b, c, d};
+    int64_t size = 1;
+    if (!buffer->buf)
+        return 1;
+    for (int i = 0; i < 4; i++) {
+        if (numbers[i] == 0)
+            return buffer->len == 0;
+        if (numbers[i] > INT64_MAX / size)
+            return 0;
+        size *= numbers[i];
     }
-    if (!valid && a->rows != 0) {
-        release(a);
+    return buffer->len == size;
+}
+
+/* Reads the sizes and returns whether they fit to each other. Wrong positions
+   and margins do no harm, because places outside of an image are not read. */
+static int read_sizes(Arguments *a, int is_binary)
+{
+    Geometry *g = &a->sizes;
+    int64_t numbers[sizeof *g / sizeof(int64_t)];
+    if (a->geometry.len != sizeof *g || a->variant < 0
+        || a->variant >= variant_count)
+        return 0;
+    memcpy(numbers, a->geometry.buf, sizeof numbers);
+    memcpy(g, a->geometry.buf, sizeof *g);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i] < 0 || numbers[i] > (int64_t)1 << 30)
+            return 0;
+    for (int axis = 0; axis < 2; axis++)
+        if (g->size[axis] < 1 || g->strides[axis] < 1 || g->dilations[axis] < 1
+            || g->size[axis] > 1 << 15 || g->dilations[axis] > 1 << 15)
+            return 0;
+    if (g->height < 1 || g->width < 1 || g->channels < 1 || g->outputs < 1
+        || g->size[0] * g->size[1] * g->channels > (int64_t)1 << 30)
+        return 0;
+    int64_t pixel = is_binary ? (g->channels + 63) / 64 * 8 : g->channels * 4;
+    return has_size(&a->x, g->images, g->height, g->width, pixel)
+        && a->start >= 0 && a->start <= a->stop
+        && a->stop <= g->images * g->counts[0];
+}
+
+/* Returns whether `out`, and what belongs to the outputs, has their size. */
+static int has_outputs(const Arguments *a, int is_binary)
+{
+    const Geometry *g = &a->sizes;
+    int64_t pixel = is_binary ? (g->outputs + 63) / 64 * 8 : g->outputs * 4;
+    return has_size(&a->out, g->images, g->counts[0], g->counts[1], pixel)
+        && has_size(&a->limits, g->outputs, 4, 1, 1)
+        && has_size(&a->scale, g->outputs, 4, 1, 1)
+        && has_size(&a->shift, g->outputs, 4, 1, 1)
+        && !a->scale.buf == !a->shift.buf;
+}
+
+static PyObject *finished(Arguments *a, int valid, int failed)
+{
+    release(a);
+    if (!valid) {
         PyErr_SetString(PyExc_ValueError, "the sizes do not match");
-        return -1;
+        return NULL;
     }
-    return 0;
+    if (failed)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_bit_product(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Arguments a;
+    int failed = 0;
+    memset(&a, 0, sizeof a);
+    if (!PyArg_ParseTuple(args, "iy*y*y*z*w*nn", &a.variant, &a.geometry, &a.x,
+                          &a.kernel, &a.limits, &a.out, &a.start, &a.stop)) {
+        release(&a);
+        return NULL;
+    }
+    const Geometry *g = &a.sizes;
+    int valid = read_sizes(&a, 1) && has_outputs(&a, a.limits.buf != NULL)
+             && has_size(&a.kernel, (g->outputs + 7) / 8,
+                         g->size[0] * g->size[1], (g->channels + 63) / 64, 64);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = bit_product(g, variants + a.variant, a.x.buf, a.kernel.buf,
+                             a.limits.buf, a.out.buf, a.start, a.stop);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(&a, valid, failed);
 }
 
 static PyObject *py_sign_product(PyObject *self, PyObject *args)
 {
     (void)self;
     Arguments a;
-    int failed;
-    if (parse(args, &a, 0))
+    Output to;
+    int failed = 0;
+    memset(&a, 0, sizeof a);
+    if (!PyArg_ParseTuple(args, "iy*y*y*iz*z*z*ffw*nn", &a.variant,
+                          &a.geometry, &a.x, &a.kernel, &to.planes, &a.limits,
+                          &a.scale, &a.shift, &to.low, &to.high, &a.out,
+                          &a.start, &a.stop)) {
+        release(&a);
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    failed = sign_product(a.x.buf, a.kernel.buf, a.out.buf, a.rows, a.n,
-                          a.outputs);
-    Py_END_ALLOW_THREADS
-    release(&a);
-    if (failed)
-        return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    }
+    const Geometry *g = &a.sizes;
+    int valid = read_sizes(&a, 0) && has_outputs(&a, a.limits.buf != NULL)
+             && to.planes >= 1 && to.planes <= 4;
+    if (valid) {
+        to.inputs = (ptrdiff_t)(g->size[0] * g->size[1] * g->channels);
+        to.limits = a.limits.buf;
+        to.scale = a.scale.buf;
+        to.shift = a.shift.buf;
+        valid = has_size(&a.kernel, (to.inputs + 63) / 64, to.planes,
+                         g->outputs, 8);
+    }
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = sign_product(g, variants + a.variant, a.x.buf, a.kernel.buf,
+                              &to, a.out.buf, a.start, a.stop);
+        Py_END_ALLOW_THREADS
+    }
+    return finished(&a, valid, failed);
 }
 
-static PyObject *py_xnor_product(PyObject *self, PyObject *args)
+static PyObject *py_bit_pool(PyObject *self, PyObject *args)
 {
     (void)self;
     Arguments a;
-    if (parse(args, &a, 1))
+    Py_buffer keep = {0}, flip = {0};
+    memset(&a, 0, sizeof a);
+    int valid = PyArg_ParseTuple(args, "y*y*z*z*w*", &a.geometry, &a.x, &keep,
+                                 &flip, &a.out);
+    if (!valid) {
+        release(&a);
+        PyBuffer_Release(&keep);
+        PyBuffer_Release(&flip);
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    if (a.rows)
-        xnor_product(a.x.buf, a.kernel.buf, a.out.buf, a.rows,
-                     a.x.len / a.rows / 8, a.outputs, (int32_t)a.n);
-    Py_END_ALLOW_THREADS
-    release(&a);
-    Py_RETURN_NONE;
+    }
+    const Geometry *g = &a.sizes;
+    valid = read_sizes(&a, 1) && has_outputs(&a, 1)
+         && g->outputs == g->channels && !keep.buf == !flip.buf
+         && has_size(&keep, (g->channels + 63) / 64, 8, 1, 1)
+         && has_size(&flip, (g->channels + 63) / 64, 8, 1, 1);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        if (g->counts[0] && g->counts[1])
+            bit_pool(g, a.x.buf, keep.buf, flip.buf, a.out.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&keep);
+    PyBuffer_Release(&flip);
+    return finished(&a, valid, 0);
 }
 
+static PyObject *py_variants(PyObject *self, PyObject *args)
+{
+    (void)self;
+    (void)args;
+    PyObject *names = PyTuple_New(variant_count);
+    for (int i = 0; names && i < variant_count; i++) {
+        PyObject *name = PyUnicode_FromString(variants[i].name);
+        if (!name) {
+            Py_DECREF(names);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(names, i, name);
+    }
+    return names;
+}
+
+/* `geometry` has the numbers of `Geometry`, and rows of positions from `start`
+   to `stop` are computed. */
 static PyMethodDef methods[] = {
+    {"bit_product", py_bit_product, METH_VARARGS,
+     "bit_product(variant, geometry, x, kernel, limits, out, start, stop): "
+     "products of bits. kernel: uint64 (ceil(outputs / 8), places, words, 8). "
+     "out: int32, or words if there are limits."},
     {"sign_product", py_sign_product, METH_VARARGS,
-     "Writes x @ kernel to out. x: float32 (rows, n). kernel: uint64 "
-     "(ceil(n / 64), outputs). out: float32 (rows, outputs)."},
-    {"xnor_product", py_xnor_product, METH_VARARGS,
-     "Writes x @ kernel to out. x: uint64 (rows, words). kernel: uint64 "
-     "(outputs, words). out: int32 (rows, outputs)."},
+     "sign_product(variant, geometry, x, kernel, planes, limits, scale, shift, "
+     "low, high, out, start, stop): products of float32 inputs. kernel: uint64 "
+     "(ceil(inputs / 64), planes, outputs). out: float32, or words."},
+    {"bit_pool", py_bit_pool, METH_VARARGS,
+     "bit_pool(geometry, x, keep, flip, out): the largest signs of windows, "
+     "then `& keep ^ flip`. All arrays are words."},
+    {"variants", py_variants, METH_NOARGS,
+     "Returns the names of the sets of instructions that can be used."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -268,5 +262,6 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {
+    find_variants();
     return PyModule_Create(&module);
 }

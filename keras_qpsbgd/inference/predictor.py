@@ -9,9 +9,9 @@ import numpy as np
 
 from keras_qpsbgd import bits
 from keras_qpsbgd.export import container
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import program
-from keras_qpsbgd.inference.binary_products import Workers
+from keras_qpsbgd.inference.products import Workers
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 EXPECTED = (
@@ -40,7 +40,8 @@ class Predictor:
 
     - Products of binary inputs and weights are integers and exactly equal.
       Batch normalization, bias and scale before a binary activation become a
-      threshold, which gives exactly the same signs.
+      threshold, which gives exactly the same signs. Max pooling between them
+      is computed on the signs.
     - Real numbers are computed in float32 and differ by rounding errors. Near
       zero, a rounding error can change the sign that a binary activation
       returns. With mixed precision, the rounding in the layers of the model
@@ -63,8 +64,8 @@ class Predictor:
             Pass the model that you trained, not the result of
             `keras_qpsbgd.export.inference_model`, whose kernels are floats.
         threads: Positive integer. The number of threads that share the samples
-            of a batch in binary layers. It does not change the results.
-            Defaults to `1`.
+            of a batch, and the rows of an image, in binary layers. It does not
+            change the results. Defaults to `1`.
         kernels: `"auto"`, `"c"` or `"numpy"`. `"c"` uses the compiled kernels
             of the package, which need a C compiler if you install the package
             from source. `"numpy"` is slower. `"auto"` uses `"c"` if it is
@@ -106,7 +107,7 @@ class Predictor:
                 "`threads` must be a positive integer. "
                 f"Received: threads={threads!r}"
             )
-        available = binary_products.available()
+        available = products.available()
         if kernels not in ("auto", *available):
             reason = "the C kernels are not installed. "
             raise ValueError(
@@ -177,9 +178,15 @@ class Predictor:
     def __repr__(self) -> str:
         steps = "".join(f"\n  {step}" for step in self._steps)
         return (
-            f"<Predictor kernels={self.kernels!r} threads={self.threads} "
+            f"<Predictor kernels={self._description()} threads={self.threads} "
             f"weight_bytes={self.weight_bytes}>{steps}"
         )
+
+    def _description(self):
+        """Returns the kernels, and the set of instructions that they use."""
+        if self._kernels != "c":
+            return repr(self._kernels)
+        return f"{self._kernels!r} ({products.variants()[0]})"
 
     def _checked(self, x):
         x = np.asarray(x)

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_qpsbgd import bits
 from keras_qpsbgd._messages import reason
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export.container import Weight
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import steps
-from keras_qpsbgd.inference.steps import Windows
+from keras_qpsbgd.inference.products import Output
+from keras_qpsbgd.inference.windows import Windows
 
-POOLING = {
-    "max_pooling": steps.MaxPooling,
-    "average_pooling": steps.AveragePooling,
-}
+# Steps that scale and shift.
+AFFINE = ("affine", "normalization")
+# Smallest and largest number of activations that a product includes.
+LIMITS = {"relu": (0.0, np.inf), "hard_tanh": (-1.0, 1.0)}
 PADDINGS = ("valid", "same")
 # Larger windows, from a damaged file, would take very long.
 MAX_WINDOW = 2**12
@@ -100,47 +100,58 @@ def build(description: dict[str, Any], kernels: str) -> Program:
     found: list = []
     is_signs = False
     while waiting:
-        step = waiting.pop(0)
-        name = step["step"]
-        following = waiting[0]["step"] if waiting else None
+        name = waiting[0]["step"]
         if name == "product":
-            threshold = waiting.pop(0) if following == "threshold" else None
-            found += _product(step, threshold, is_signs, kernels)
-            is_signs = threshold is not None
-        elif name == "threshold":
-            limits, signs = step["limits"], step.get("signs")
+            is_last_signs, is_signs = is_signs, _next(waiting, 1) == "threshold"
+            found.append(_product(waiting, is_last_signs, kernels))
+            continue
+        if name in AFFINE:
+            found.append(steps.Affine(*_affine(waiting)))
+            is_signs = False
+            continue
+        step = waiting.pop(0)
+        if name == "threshold":
+            signs = step.get("signs")
             if signs is not None:
                 signs = signs.astype(np.float32)
-            found.append(steps.Threshold(np.asarray(limits), signs))
+            threshold = steps.Threshold(np.asarray(step["limits"]), signs)
+            if is_signs and isinstance(found[-1], steps.MaxPooling):
+                found[-1].include(threshold)
+            else:
+                found.append(threshold)
             is_signs = True
-        elif name in ("affine", "normalization"):
-            waiting.insert(0, step)
-            found.append(_affine(waiting))
-            is_signs = False
         elif name == "activation":
             found.append(steps.Activation(step["name"]))
             is_signs = False
         elif name == "reshape":
             found.append(steps.Reshape(_shape(step.get("shape"))))
-        elif name in POOLING:
+        elif name in ("max_pooling", "average_pooling"):
             keepdims = bool(step["keepdims"])
             windows = _windows(step.get("windows"))
-            found.append(POOLING[name](windows, keepdims))
-            is_signs = is_signs and name == "max_pooling"
+            if name == "max_pooling":
+                is_compiled = kernels == "c"
+                found.append(steps.MaxPooling(windows, keepdims, is_compiled))
+            else:
+                found.append(steps.AveragePooling(windows, keepdims))
+                is_signs = False
         else:
             raise ValueError(f"unknown step {name!r}")
     return Program(shape, found)
 
 
-def _product(step, threshold, is_signs, kernels):
-    """Returns the step of a product, and that of the threshold after it.
+def _next(waiting, place=0):
+    return waiting[place]["step"] if len(waiting) > place else None
+
+
+def _product(waiting, is_signs, kernels):
+    """Removes a product and what it can include, and returns its step.
 
     Args:
-        step: Dictionary.
-        threshold: Dictionary or `None`.
+        waiting: List of dictionaries. The first one is a product.
         is_signs: Boolean. Whether the inputs are `Signs`.
         kernels: `"c"` or `"numpy"`.
     """
+    step = waiting.pop(0)
     array, num_bits = step["kernel"].array, step["kernel"].bits
     windows = _windows(step.get("windows"))
     if num_bits is None:
@@ -149,37 +160,46 @@ def _product(step, threshold, is_signs, kernels):
     if array.ndim != len(size) + 2 or array.shape[: len(size)] != size:
         raise ValueError(f"a kernel has the shape {array.shape}")
     kernel = array.reshape(-1, array.shape[-1])
-    limits = None
-    if threshold is not None:
-        limits = threshold["limits"]
-        if threshold.get("signs") is not None:
-            kernel = kernel * threshold["signs"].astype(kernel.dtype)
-        if len(limits) != kernel.shape[-1]:
-            raise ValueError("a product and its threshold differ in size")
-        if num_bits is not None and is_signs:
-            limits = _integer_limits(limits)
-    found: Any
-    places = 1 if windows is None else int(np.prod(windows.size))
+    is_exact = num_bits is not None and is_signs
+    output, signs = _output(waiting, kernel.shape[-1], is_exact)
+    if signs is not None:
+        kernel = kernel * signs.astype(kernel.dtype)
     if num_bits is None:
-        found = binary_products.RealProduct(kernel)
-    elif is_signs:
-        planes = bits.planes(kernel, num_bits)
-        found = binary_products.XnorProduct(planes, kernels, places)
-    else:
-        found = binary_products.SignProduct(
-            bits.planes(kernel, num_bits), kernels
+        return steps.Product(products.RealProduct(kernel, windows, output))
+    kind = products.XnorProduct if is_signs else products.SignProduct
+    return steps.Product(kind(kernel, num_bits, kernels, windows, output))
+
+
+def _output(waiting, outputs, is_exact):
+    """Removes the steps that follow a product and returns its `Output`.
+
+    Args:
+        waiting: List of dictionaries.
+        outputs: Integer. Number of outputs of the product.
+        is_exact: Boolean. Whether the products are integers.
+
+    Returns:
+        A tuple of the `Output` and the signs of a threshold, or `None`.
+    """
+    if _next(waiting) == "threshold":
+        threshold = waiting.pop(0)
+        limits = np.asarray(threshold["limits"], np.float32)
+        if limits.shape != (outputs,):
+            raise ValueError("a product and its threshold differ in size")
+        if is_exact:
+            limits = _integer_limits(limits)
+        return Output(limits), threshold.get("signs")
+    scale, shift = None, None
+    if _next(waiting) in AFFINE:
+        scale, shift = (
+            # An error if the sizes differ.
+            np.ascontiguousarray(np.broadcast_to(each, outputs))
+            for each in _affine(waiting)
         )
-    is_exact = threshold is not None
-    new: list = [steps.Dense(found, is_exact)]
-    if windows is not None:
-        sums = None
-        if isinstance(found, binary_products.XnorProduct):
-            parts = kernel.reshape(places, -1, kernel.shape[-1])
-            sums = parts.sum(axis=1, dtype=np.int32)
-        new = [steps.Convolution(found, is_exact, windows, sums)]
-    if threshold is not None:
-        new.append(steps.Threshold(limits))
-    return new
+    limits = -np.inf, np.inf
+    if _next(waiting) == "activation" and waiting[0]["name"] in LIMITS:
+        limits = LIMITS[waiting.pop(0)["name"]]
+    return Output(None, scale, shift, *limits), None
 
 
 def _integer_limits(limits):
@@ -189,17 +209,20 @@ def _integer_limits(limits):
 
 
 def _affine(waiting):
-    """Removes the leading steps that scale and shift, and merges them into one.
+    """Removes the leading steps that scale and shift, and merges them.
 
     Args:
         waiting: List of dictionaries. At least the first one scales and shifts.
+
+    Returns:
+        A tuple `(scale, shift)` of float32 arrays with one axis.
     """
     scale, shift = _scale_and_shift(waiting.pop(0))
-    while waiting and waiting[0]["step"] in ("affine", "normalization"):
+    while _next(waiting) in AFFINE:
         next_scale, next_shift = _scale_and_shift(waiting.pop(0))
         scale = next_scale * scale
         shift = next_scale * shift + next_shift
-    return steps.Affine(np.float32(scale), np.float32(shift))
+    return np.atleast_1d(np.float32(scale)), np.atleast_1d(np.float32(shift))
 
 
 def _scale_and_shift(step):

@@ -120,11 +120,11 @@ def draw(root):
     """
     titles = {
         "step": "Time of a training step / Adam",
-        "inference": "Time of a prediction / Predictor",
+        "inference": "Prediction / ONNX Runtime",
     }
     records = {name: read(root, name) for name in titles}
     records = {name: each for name, each in records.items() if each}
-    figure = figures.blank(9.0, 3.2)
+    figure = figures.blank(9.0, 4.2)
     figure.set_facecolor("white")
     panels = figure.subplots(1, len(records), squeeze=False)[0]
     for panel, (name, record) in zip(panels, records.items()):

@@ -115,12 +115,20 @@ def test_sizes(monkeypatch):
 
 
 def test_inference(monkeypatch):
+    pytest.importorskip("onnxruntime")
     monkeypatch.setattr(inference, "SIZES", (20, 30, 3))
-    monkeypatch.setattr(inference, "BATCHES", (1,))
+    monkeypatch.setattr(inference, "FILTERS", (4, 5))
+    networks = {
+        "dense": (lambda: inference.dense("binary"), (1,)),
+        "vgg": (lambda: inference.vgg("binary", True), (2,)),
+    }
+    monkeypatch.setattr(inference, "NETWORKS", networks)
     monkeypatch.setattr(inference, "SECONDS", 1e-4)
     monkeypatch.setattr(inference, "QUICK_BLOCKS", 1)
     result = inference.measure(quick=True)
-    assert "| binary, batch 1 |" in inference.blocks(result)["inference"]
+    table = inference.blocks(result)["inference"]
+    assert "| dense, batch 1 |" in table
+    assert "| vgg, batch 2 |" in table
 
 
 def test_solver(monkeypatch):

@@ -6,36 +6,45 @@ every system that wheels are built for.
 
 import numpy as np
 
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd import bits
+from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference.windows import Windows
 
-assert "c" in binary_products.available(), "the wheel has no compiled kernels"
+assert "c" in products.available(), "the wheel has no compiled kernels"
 rng = np.random.default_rng(0)
-for inputs, outputs in ((5, 3), (64, 250), (200, 10), (784, 300)):
-    words = -(-inputs // 64)
-    for rows in (1, 2, 5):
+SHAPES = [(5,), (64,), (784,), (6, 7, 3), (5, 9, 64), (4, 4, 130)]
+
+
+def arrays(found):
+    return found.words if isinstance(found, bits.Signs) else found
+
+
+for shape in SHAPES:
+    windows = None
+    inputs = shape[-1]
+    if len(shape) == 3:
+        windows = Windows((3, 3), (1, 1), (1, 1), "same")
+        inputs *= 9
+    for count, outputs in ((1, 10), (3, 70), (20, 250)):
+        levels = 2 * rng.integers(2, size=(inputs, outputs)) - 1
         # Integers, so that the order of additions does not matter.
-        x = rng.integers(-9, 9, (rows, inputs)).astype(np.float32)
-        bits = rng.integers(2**63, size=(rows, words), dtype=np.uint64)
-        blocks = rng.integers(2**63, size=(words, outputs), dtype=np.uint64)
-        kernel = np.ascontiguousarray(blocks.T)
-        for c, numpy, values, weights, kind in (
-            (
-                binary_products._sign_c,
-                binary_products._sign_numpy,
-                x,
-                blocks,
-                np.float32,
-            ),
-            (
-                binary_products._xnor_c,
-                binary_products._xnor_numpy,
-                bits,
-                kernel,
-                np.int32,
-            ),
+        x = rng.integers(-9, 9, (count, *shape)).astype(np.float32)
+        limits = rng.integers(-9, 9, outputs).astype(np.int32)
+        for kind, value, limit in (
+            (products.SignProduct, x, limits.astype(np.float32)),
+            (products.XnorProduct, bits.pack_signs(x >= 0), limits),
         ):
-            found, expected = np.zeros((2, rows, outputs), kind)
-            c(values, weights, found, inputs)
-            numpy(values, weights, expected, inputs)
-            np.testing.assert_array_equal(found, expected)
-print("The compiled kernels agree with NumPy.")
+            for output in (products.Output(), products.Output(limit)):
+                found = [
+                    arrays(
+                        kind(levels, 1, kernels, windows, output)(
+                            value, products.Workers(1, max(number, 0))
+                        )
+                    )
+                    for number, kernels in enumerate(
+                        ["numpy"] + ["c"] * len(products.variants()), -1
+                    )
+                ]
+                for other in found[1:]:
+                    np.testing.assert_array_equal(other, found[0])
+print("These kernels agree with NumPy:", ", ".join(products.variants()))

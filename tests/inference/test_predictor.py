@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import bits
 from keras_qpsbgd.inference import Predictor
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 
-KERNELS = binary_products.available()
-WORKERS = binary_products.Workers(1)
+KERNELS = products.available()
 layers = keras.layers
 BinaryDense = kq.layers.BinaryDense
 BinaryConv2D = kq.layers.BinaryConv2D
@@ -85,36 +83,6 @@ def test_random_networks(seed, sizes, name, num_bits, scale, norm, batch):
     model = sequential((sizes[0],), *chain, seed=seed)
     x = integers((batch, sizes[0]), seed)
     assert_equal(model, x)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 80, 81, 128, 129, 500, 4100])
-def test_products_are_exact(n):
-    """Integers are equal in all kernels, whatever the sizes."""
-    rng = np.random.default_rng(n)
-    x = rng.integers(-50, 50, (5, n)).astype("float32")
-    signs = np.where(x < 0, -1, 1)
-    for outputs in (1, 3, 4, 230):
-        levels = 2 * rng.integers(4, size=(n, outputs)) - 3
-        planes = bits.planes(levels, 2)
-        for kernels in KERNELS:
-            product = binary_products.SignProduct(planes, kernels)
-            np.testing.assert_array_equal(product(x, WORKERS), x @ levels)
-            product = binary_products.XnorProduct(planes, kernels)
-            found = product(bits.pack_signs(x >= 0), WORKERS)
-            np.testing.assert_array_equal(found, signs @ levels)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("sign", [1, -1])
-def test_long_rows_do_not_overflow(sign):
-    """The counts of a byte and of 16 bits have to be widened in time."""
-    n = 70_000
-    planes = np.full((1, n, 5), sign > 0)
-    ones = bits.pack_signs(np.ones((2, n), bool))
-    for kernels in KERNELS:
-        found = binary_products.XnorProduct(planes, kernels)(ones, WORKERS)
-        np.testing.assert_array_equal(found, np.full((2, 5), sign * n))
 
 
 @pytest.mark.parametrize("outer", ["binary", "real"])
@@ -197,6 +165,34 @@ def test_pooling(pool, name):
         BinaryDense(4, bits=2),
     )
     assert_equal(model, integers((2, 7, 8, 2)))
+
+
+@pytest.mark.parametrize("before", ["nothing", "norm", "relu"])
+@pytest.mark.parametrize(
+    "pool", [{}, {"strides": 1, "padding": "same"}, None], ids=str
+)
+def test_pooling_before_a_threshold(before, pool):
+    """The signs are pooled, also where they fall with the products."""
+    for sizes in ((65, 70), (3, 130)):
+        middle = {
+            "nothing": [],
+            "norm": [layers.BatchNormalization()],
+            "relu": [layers.ReLU(), layers.BatchNormalization()],
+        }[before]
+        model = sequential(
+            (6, 7, sizes[0]),
+            layers.Activation("binary"),
+            BinaryConv2D(sizes[1], 3, padding="same"),
+            *middle,
+            layers.GlobalMaxPooling2D(keepdims=True)
+            if pool is None
+            else layers.MaxPooling2D(2, **pool),
+            layers.BatchNormalization(),
+            layers.Activation("binary"),
+        )
+        assert_equal(model, integers((3, 6, 7, sizes[0])), exact=True)
+        kinds = [type(step).__name__ for step in Predictor(model)._steps]
+        assert kinds[:3] == ["Threshold", "Product", "MaxPooling"]
 
 
 def test_real_layers_and_layers_without_effect():
@@ -292,7 +288,6 @@ def test_threads_and_batches_give_the_same_bits(batch):
 
 def test_large_batches_are_divided(monkeypatch):
     from keras_qpsbgd.inference import predictor as module
-    from keras_qpsbgd.inference import steps
 
     model = sequential(
         (5, 5, 2), BinaryConv2D(4, 2, activation="binary"), layers.Flatten()
@@ -300,8 +295,10 @@ def test_large_batches_are_divided(monkeypatch):
     x = integers((11, 5, 5, 2))
     expected = Predictor(model)(x)
     monkeypatch.setattr(module, "MAX_SAMPLES", 4)
-    monkeypatch.setattr(steps, "MAX_PATCHES", 300)
-    np.testing.assert_array_equal(Predictor(model)(x), expected)
+    monkeypatch.setattr(products, "MAX_PATCHES", 300)
+    for kernels in KERNELS:
+        found = Predictor(model, kernels=kernels)(x)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_memory_of_the_weights():

@@ -7,7 +7,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.inference import Predictor
-from keras_qpsbgd.inference import binary_products
+from keras_qpsbgd.inference import products
 
 layers = keras.layers
 
@@ -193,8 +193,8 @@ def test_wrong_arguments(monkeypatch):
             Predictor(model, threads)
     with pytest.raises(ValueError, match="Received: kernels='gpu'"):
         Predictor(model, kernels="gpu")
-    assert Predictor(model).kernels == binary_products.available()[0]
-    monkeypatch.setattr(binary_products, "_kernels", None)
+    assert Predictor(model).kernels == products.available()[0]
+    monkeypatch.setattr(products, "_kernels", None)
     assert Predictor(model).kernels == "numpy"
     with pytest.raises(ValueError, match="not installed. Received: kernels='c"):
         Predictor(model, kernels="c")
@@ -223,28 +223,3 @@ def test_numpy_1_counts_bits_the_same_way(monkeypatch):
     monkeypatch.delattr(np, "bitwise_count")
     found = Predictor(model, kernels="numpy")(x)
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.once
-@pytest.mark.skipif(
-    "c" not in binary_products.available(), reason="not compiled"
-)
-def test_c_functions_check_sizes():
-    x = np.zeros((2, 70), np.float32)
-    kernel = np.zeros((2, 3), np.uint64)
-    out = np.zeros((2, 3), np.float32)
-    call = binary_products._kernels.sign_product
-    call(x, kernel, out, 2, 70, 3)
-    for sizes in ((3, 70, 3), (2, 71, 3), (2, 70, 4), (2, 0, 3), (-2, 70, -3)):
-        with pytest.raises(ValueError, match="sizes"):
-            call(x, kernel, out, *sizes)
-    words = np.zeros((2, 2), np.uint64)
-    kernel = np.zeros((3, 2), np.uint64)
-    out = np.zeros((2, 3), np.int32)
-    call = binary_products._kernels.xnor_product
-    call(words, kernel, out, 2, 70, 3)
-    for sizes in ((1, 70, 3), (2, 129, 3), (2, 70, 2), (2**40, 70, 3)):
-        with pytest.raises(ValueError, match="sizes"):
-            call(words, kernel, out, *sizes)
-    with pytest.raises((TypeError, BufferError)):
-        call(words, kernel, bytes(24), 2, 70, 3)
