@@ -156,7 +156,7 @@ def make_missing(items, processes, verbose=1):
     """Performs all missing runs.
 
     Args:
-        items: list of `Item` of one folder.
+        items: list of `Item`. Those of one task have the same folder.
         processes: see `engine.perform`.
         verbose: 1 shows a progress bar, 0 shows nothing.
     """
@@ -179,11 +179,29 @@ def make_missing(items, processes, verbose=1):
     engine.perform(
         waves,
         Work(items),
-        items[0].runs,
+        Folders(items),
         processes,
         total=num_missing(items),
         verbose=verbose,
     )
+
+
+class Folders:
+    """The folders of several experiments as one store for `engine.perform`.
+
+    Args:
+        items: list of `Item`.
+    """
+
+    def __init__(self, items):
+        self._of_task = {item.task.name: item.runs for item in items}
+
+    def __contains__(self, job):
+        return job in self._of_task[job["task"]]
+
+    def add(self, record, seconds=None):
+        """Adds a run to the folder of its task."""
+        self._of_task[record["task"]].add(record, seconds)
 
 
 class Work:

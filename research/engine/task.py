@@ -91,6 +91,8 @@ class Task:
             at least two axes from Glorot's uniform distribution.
         loss: function of (outputs, y) that returns the mean over the rows.
             `None` means the cross-entropy from logits, with an accuracy.
+        sums_loss: whether training minimizes the sum over the rows of a batch
+            in place of the mean. Reported losses are means.
         evaluation_rows: number of rows that are evaluated at once. `None` means
             all rows.
         probe: number of training rows for the training loss. `None` means
@@ -112,6 +114,7 @@ class Task:
     is_graph: bool = False
     first_weights: Callable | None = None
     loss: Callable | None = None
+    sums_loss: bool = False
     evaluation_rows: int | None = None
     probe: int | None = None
     ablation: bool = False

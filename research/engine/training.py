@@ -17,6 +17,15 @@ DEFAULT_REAL_RATE = 0.01
 SCORES = ("loss", "accuracy")
 
 
+def graph(method, *arguments):
+    """Returns a `tf.function` of a method.
+
+    TensorFlow counts how often a method is traced, for all objects together,
+    and warns after five times. It counts `partial` functions on their own.
+    """
+    return tf.function(functools.partial(method, *arguments))
+
+
 class Trainer:
     """Performs runs that do not depend on each other.
 
@@ -44,7 +53,7 @@ class Trainer:
         self._data = {}
         variables = [*self.model_variables(), *self.update.state()]
         self._state = [(v, v.numpy()) for v in variables]
-        self._steps = tf.function(self._make_steps)
+        self._steps = graph(self._make_steps)
         self._scores = {}
 
     # One run
@@ -172,6 +181,8 @@ class Trainer:
         with tf.GradientTape() as tape:
             logits = self.task.logits(self.model, data.inputs, rows, training)
             loss = self.loss(logits, tf.gather(data.y, rows))
+            if self.task.sums_loss:
+                loss *= tf.cast(tf.shape(rows)[0], loss.dtype)
             if self._decayed is not None:
                 kernel = tf.convert_to_tensor(self._decayed)
                 loss += self.task.weight_decay * tf.nn.l2_loss(kernel)
@@ -224,9 +235,7 @@ class Trainer:
     def _append_scores(self, curves, splits):
         for name in splits:
             if name not in self._scores:
-                self._scores[name] = tf.function(
-                    functools.partial(self._make_scores, name)
-                )
+                self._scores[name] = graph(self._make_scores, name)
             found = self._scores[name]()
             for score in SCORES:
                 if score in found:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 
-from research.engine.methods import METHODS
 from research.engine.plan import FIRST_TUNING_SEED
 from research.engine.plan import Item
 from research.experiments.options import HOST
@@ -22,6 +21,7 @@ FIRST_SEED = 300
 MAX_SEEDS = 700  # tuning seeds start at 1,000
 QUICK_SEEDS = 2
 QUICK_CONFIGURATIONS = 2
+PAPER_SEEDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +80,26 @@ def describe(name, options):
         name: name of the experiment.
         options: `Options`.
     """
-    found = EXPERIMENTS[name]
-    tasks = tuple(found.tasks(options))
-    return Description(name, found.title, tasks)
+    title = EXPERIMENTS[name].title
+    return Description(name, title, tuple(tasks_of(name, options)))
+
+
+def tasks_of(name, options):
+    """Returns the tasks of an experiment as a list.
+
+    Args:
+        name: name of the experiment.
+        options: `Options`.
+    """
+    changes = {"sums_loss": options.loss == "sum"}
+    if not options.paper:
+        # The paper's numbers are those of its own rule and settings.
+        changes["paper"] = {}
+    if options.quick:
+        changes["fresh_seeds"] = changes["host_seeds"] = QUICK_SEEDS
+        changes["tuning_seeds"] = 1
+    tasks = EXPERIMENTS[name].tasks(options)
+    return [dataclasses.replace(task, **changes) for task in tasks]
 
 
 def items_of(name, options, runs):
@@ -97,18 +114,21 @@ def items_of(name, options, runs):
         List of `Item`.
     """
     found = []
-    for task in EXPERIMENTS[name].tasks(options):
+    for task in tasks_of(name, options):
         found += [
-            _item(task, key, options, runs)
-            for key in METHODS
-            if key in options.methods and key in task.methods
+            _item(task, key, options, runs) for key in options.methods_of(task)
         ]
         found += [
             _new_item(task, method, grid, options, runs)
-            for method, grid in task.variants
-            if "native" in options.methods
+            for method, grid in _variants(task, options)
         ]
     return found
+
+
+def _variants(task, options):
+    if options.methods and "native" not in options.methods:
+        return ()
+    return task.variants[: QUICK_CONFIGURATIONS if options.quick else None]
 
 
 def _item(task, key, options, runs):
@@ -121,8 +141,8 @@ def _item(task, key, options, runs):
 
 
 def _new_item(task, method, grid, options, runs, like=None):
-    tuning = 1 if options.quick else task.tuning_seeds
     fresh = _num_fresh_seeds(task, method.key, options)
+    tuning = task.tuning_seeds
     return Item(
         task=task,
         method=method,
@@ -145,10 +165,10 @@ def _shortened(grid, task, options):
 def _num_fresh_seeds(task, key, options):
     if options.seeds is not None:
         return options.seeds
-    if options.quick:
-        return 1 if task.ablation else QUICK_SEEDS
-    if options.paper:
-        return 6 if task.ablation else 5
+    if options.quick and task.ablation:
+        return 1
+    if options.paper and not task.ablation:
+        return PAPER_SEEDS
     if key in HOST:
         return task.host_seeds
     return task.fresh_seeds

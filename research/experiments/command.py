@@ -14,7 +14,10 @@ from research.experiments import reproduce
 from research.experiments import results
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
-from research.experiments.options import DEFAULT
+from research.experiments.options import LOSSES
+from research.experiments.options import PAPER_METHODS
+from research.experiments.options import QUICK_METHODS
+from research.experiments.options import QUICK_TASK
 from research.experiments.options import Options
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -55,7 +58,9 @@ def _add_reproduce(commands):
         metavar="METHOD",
         help=(
             f"{', '.join(METHODS)} (default: all except gurobi and dwave, "
-            "which take longer; dwave runs on a mock chip)"
+            "which take longer; dwave runs on a mock chip; with --paper: "
+            f"{' '.join(PAPER_METHODS)}; with --quick: all on {QUICK_TASK}, "
+            f"{' '.join(QUICK_METHODS)} on the others)"
         ),
     )
     shared.add_quick(parser)
@@ -64,8 +69,14 @@ def _add_reproduce(commands):
         action="store_true",
         help=(
             "use the paper's settings where it states them: its rule, "
-            "unscaled layers, its batches and learning rates, five seeds"
+            "unscaled layers, its batches and learning rates"
         ),
+    )
+    parser.add_argument(
+        "--loss",
+        choices=LOSSES,
+        help="with --paper: mean or sum over the rows of a batch, which the "
+        "paper does not say (default: mean)",
     )
     shared.add_output(parser, "reproduced")
     shared.add_data(parser)
@@ -156,11 +167,16 @@ def _reproduce(arguments):
             "`--paper` needs experiments of the paper, which has no such "
             f"experiment. Received: {' '.join(beyond)}"
         )
+    if arguments.loss and not arguments.paper:
+        raise argparse.ArgumentTypeError(
+            f"`--loss` needs `--paper`. Received: --loss {arguments.loss}"
+        )
     wanted = Options(
         quick=arguments.quick,
         paper=arguments.paper,
+        loss=arguments.loss or Options.loss,
         seeds=arguments.seeds,
-        methods=tuple(arguments.methods or DEFAULT),
+        methods=tuple(arguments.methods),
         data_dir=arguments.data_dir,
     )
     if "all" in arguments.names:
@@ -184,4 +200,5 @@ def _flags(arguments):
         words.append(f"--seeds {arguments.seeds}")
     if arguments.methods:
         words += ["--methods", *arguments.methods]
-    return words + ["--quick"] * arguments.quick + ["--paper"] * arguments.paper
+    words += ["--quick"] * arguments.quick + ["--paper"] * arguments.paper
+    return words + ([f"--loss {arguments.loss}"] if arguments.loss else [])

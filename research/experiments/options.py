@@ -16,6 +16,12 @@ HOST = ("gurobi", "dwave")
 DEFAULT = tuple(key for key in METHODS if key not in HOST)
 # `ridge` is slow for wide layers. The ablation has it as a solver.
 WIDE = tuple(key for key in DEFAULT if key != "ridge")
+LOSSES = ("mean", "sum")
+# Those of the paper, and Adam as a further rate for BinaryConnect.
+PAPER_METHODS = ("native", "sgd", "signsgd", "adam", "proxquant")
+# `--quick` runs all methods on the smallest task, and these on all others.
+QUICK_TASK = "logistic"
+QUICK_METHODS = ("native", "adam")
 FIGURE_ONLY = {METHODS["native"].label: "figure only"}
 
 
@@ -81,14 +87,18 @@ class Options:
         quick: Boolean. Short runs with few configurations and seeds, to check
             that everything works.
         paper: Boolean. Uses the paper's settings where it states them.
+        loss: `"mean"` or `"sum"` over the rows of a batch. The paper does not
+            say which. Other settings use the mean.
         seeds: Integer (optional). Number of fresh seeds. `None` uses the number
             of each task.
-        methods: Tuple of keys of `METHODS`.
+        methods: Tuple of keys of `METHODS`. If it is empty, `methods_of`
+            returns those of a task.
         data_dir: String (optional). Folder of the data sets, see `datasets`.
     """
 
     quick: bool = False
     paper: bool = False
+    loss: str = "mean"
     seeds: int | None = None
     methods: tuple = ()
     data_dir: str | None = None
@@ -102,6 +112,15 @@ class Options:
     def rule(self):
         """The `rule` of QP-SBGD."""
         return "paper" if self.paper else "averaged"
+
+    def methods_of(self, task):
+        """Returns the keys of the methods to run on a task."""
+        keys = self.methods or DEFAULT
+        if not self.methods and self.quick and task.name != QUICK_TASK:
+            keys = QUICK_METHODS
+        elif not self.methods and self.paper:
+            keys = PAPER_METHODS
+        return tuple(k for k in METHODS if k in keys and k in task.methods)
 
     def method(self, key):
         """Returns a `Method`. QP-SBGD has the rule to use."""

@@ -16,13 +16,13 @@ from research import code_version
 from research.engine import engine
 from research.engine import plan
 from research.engine import records
-from research.engine.methods import METHODS
-from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
+from research.experiments.catalogue import tasks_of
+from research.experiments.options import Options
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Options that must be the same for all runs of a folder.
-SETTINGS = ("quick", "paper")
+SETTINGS = ("quick", "paper", "loss")
 CODE = (
     *code_version.TRAINING,
     "research/engine/training.py",
@@ -45,7 +45,6 @@ def reproduce(names, options, out, flags=(), processes=None):
         ValueError: the folder has results of other options, or another command
             is running in it.
     """
-    plan.check_backends([METHODS[key].backend for key in options.methods])
     folders = {name: pathlib.Path(out, name) for name in names}
     for name, folder in folders.items():
         _check_settings(folder, options)
@@ -55,9 +54,10 @@ def reproduce(names, options, out, flags=(), processes=None):
                 f"`--methods` must include a method of {name}. "
                 f"Received: {' '.join(options.methods)}"
             )
+        plan.check_backends([item.method.backend for item in items])
         for item in items:
             item.check()
-        for task in EXPERIMENTS[name].tasks(options):
+        for task in tasks_of(name, options):
             # Here, since otherwise every process would download the data.
             if task.prepare is not None:
                 task.prepare(options.data_dir)
@@ -67,9 +67,8 @@ def reproduce(names, options, out, flags=(), processes=None):
         for folder in folders.values():
             # Again: another command may have run in the meantime.
             _check_settings(folder, options)
-        for name, folder in folders.items():
             write_settings(folder, options)
-            _run_experiment(name, folder, options, flags, processes)
+        _run(folders, options, flags, processes)
 
 
 def with_methods(names, options):
@@ -92,7 +91,7 @@ def _check_settings(folder, options):
     settings = _settings_of(options)
     if not path.exists():
         return
-    present = records.read_json(path)
+    present = read_settings(path)
     if any(present.get(name) != settings[name] for name in settings):
         raise ValueError(
             f"The folder {folder} has results of other options: "
@@ -101,29 +100,42 @@ def _check_settings(folder, options):
         )
 
 
+def read_settings(path):
+    """Returns the options in a file of `write_settings`."""
+    # Older files have no loss, which was the mean.
+    return {"loss": Options.loss, **records.read_json(path)}
+
+
 def _flags(settings):
-    given = [
-        f"--{name}" if settings[name] is True else f"--{name} {settings[name]}"
-        for name in SETTINGS
-        if settings[name]
-    ]
+    given = [f"--{name}" for name in ("quick", "paper") if settings[name]]
+    if settings["paper"]:
+        given.append(f"--loss {settings['loss']}")
     return " ".join(given) or "none of --quick, --paper"
 
 
-def _run_experiment(name, folder, options, flags, processes):
-    runs = records.Runs(folder, code_version.version(*CODE))
-    items = items_of(name, options, runs)
-    total = sum(item.size() for item in items)
-    missing = plan.num_missing(items)
-    print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
+def _run(folders, options, flags, processes):
+    version = code_version.version(*CODE)
+    items = {
+        name: items_of(name, options, records.Runs(folder, version))
+        for name, folder in folders.items()
+    }
+    missing = {name: plan.num_missing(found) for name, found in items.items()}
+    everything = [item for found in items.values() for item in found]
+    total = sum(item.size() for item in everything)
+    there = total - sum(missing.values())
+    print(f"{total} runs, {there} there", flush=True)
     try:
-        plan.make_missing(items, processes)
+        # All at once: processes start once, and no core waits for an
+        # experiment to end.
+        plan.make_missing(everything, processes)
     finally:
-        if plan.num_missing(items) < missing:
-            command = ["python -m research reproduce", name, *flags]
-            write_meta(folder, " ".join(command))
-    # Includes runs that an interrupted command has not packed.
-    records.pack(folder)
+        for name, folder in folders.items():
+            if plan.num_missing(items[name]) < missing[name]:
+                command = ["python -m research reproduce", name, *flags]
+                write_meta(folder, " ".join(command))
+    for folder in folders.values():
+        # Includes runs that an interrupted command has not packed.
+        records.pack(folder)
 
 
 def write_meta(folder, command):

@@ -14,6 +14,7 @@ from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
 from research.experiments.reproduce import CODE
 from research.experiments.reproduce import SETTINGS
+from research.experiments.reproduce import read_settings
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
@@ -46,7 +47,7 @@ class Folder:
         path = self.path / name / "settings.json"
         if not path.exists():
             return self._options
-        settings = records.read_json(path)
+        settings = read_settings(path)
         return dataclasses.replace(
             self._options,
             **{name: settings[name] for name in SETTINGS},

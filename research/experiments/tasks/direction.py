@@ -21,6 +21,7 @@ from research.engine.methods import METHODS
 from research.engine.methods import grid
 from research.engine.statistics import Measure
 from research.engine.training import Trainer
+from research.engine.training import graph
 from research.experiments.tasks import mnist_pairs
 
 NAME = "direction"
@@ -44,7 +45,7 @@ class DirectionTrainer(Trainer):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self._compare_steps = tf.function(self._compare)
+        self._compare_steps = graph(self._compare)
 
     def run(self, seed, configuration, stage):
         self._reset(seed)

@@ -107,6 +107,8 @@ def cached_features(images):
 
 def tasks(options):
     epochs = 2 if options.quick else EPOCHS
+    # The paper may report the best iterate, so more of them are evaluated.
+    evaluations = 5 if options.paper else 1
     configurations = usual_grids(
         (0.001, 1.0),
         (0.1, 100.0),
@@ -125,7 +127,7 @@ def tasks(options):
             prepare=lambda data_dir, pair=pair: Source(data_dir, pair),
             splits=lambda source, seed, stage: source.splits(),
             batches=lambda seed, rows, stage: shuffled_batches(
-                seed, rows, min(BATCH, len(rows)), epochs
+                seed, rows, min(BATCH, len(rows)), epochs, evaluations
             ),
             build=lambda source, weights: networks.mlp(
                 NETWORK, weights, options.output_scale
