@@ -2,7 +2,7 @@
 
 All tables have the same order: the reference, its variants, then the other
 methods by name. Every method is compared with the reference by the first
-measure of the task.
+measure of the task. The p-values of a table are corrected by Holm's method.
 """
 
 import dataclasses
@@ -43,17 +43,14 @@ class Row:
         method: label of the method.
         configuration: the chosen configuration.
         values: dict that maps keys of measures to dicts `{seed: value}`.
-        comparison: test of the reference minus the method, `None` for the
-            reference.
-        verdict: "better", "tie", "worse" or "not tested", compared with the
-            reference. Empty for the reference.
+        comparison: test of the reference minus the method, corrected for all
+            methods, or `None` for the reference.
     """
 
     method: str
     configuration: dict
     values: dict
-    comparison: PairedTest | None
-    verdict: str
+    comparison: PairedTest | None = None
 
 
 def methods_of(runs, reference):
@@ -94,7 +91,6 @@ def rows_of(runs, task, reference):
     """
     fresh = select(runs, task=task.name, stage="fresh")
     first = task.measures[0]
-    ours = statistics.by_seed(select(fresh, method=reference), first)
     rows = []
     for method in methods_of(fresh, reference):
         found = statistics.by_configuration(select(fresh, method=method))
@@ -109,12 +105,20 @@ def rows_of(runs, task, reference):
             measure.key: statistics.by_seed(group, measure)
             for measure in task.measures
         }
-        comparison, word = None, ""
-        if method != reference:
-            comparison = statistics.paired_test(ours, values[first.key])
-            word = statistics.verdict(comparison, first)
-        rows.append(Row(method, configuration, values, comparison, word))
-    return rows
+        rows.append(Row(method, configuration, values))
+    return compared(rows, first, reference)
+
+
+def compared(rows, measure, reference):
+    """Returns the rows with the tests of the reference against all others."""
+    values = {row.method: row.values[measure.key] for row in rows}
+    ours = values.pop(reference, {})
+    tests = [statistics.paired_test(ours, found) for found in values.values()]
+    corrected = dict(zip(values, statistics.holm(tests)))
+    return [
+        dataclasses.replace(row, comparison=corrected.get(row.method))
+        for row in rows
+    ]
 
 
 # Numbers as text
@@ -159,16 +163,32 @@ def _decimals(value):
     return max(0, 4 - whole)
 
 
-def difference_text(value, measure):
-    """Formats a difference with its sign: `-3.2 pp` (percentage points)."""
-    if math.isnan(value):
+def difference_text(test, measure):
+    """Formats a difference and its 95 % interval.
+
+    Args:
+        test: a `PairedTest`.
+        measure: its `Measure`.
+
+    Returns:
+        A text such as `-3.2 pp (-4.1 to -2.3)`, in percentage points, or
+        `+0.0114 (-0.0021 to +0.0249)`.
+    """
+    if math.isnan(test.difference):
         return "-"
-    decimals, unit = _decimals(value), ""
+    widest = max(map(abs, (test.difference, test.low, test.high)))
+    factor, unit, decimals = 1, "", _decimals(widest)
     if measure.percent:
-        decimals = 2 if abs(value) < 0.01 else 1
-        value, unit = 100 * value, " pp"
-    # Adding zero turns -0.0 into 0.0, which prints without a minus.
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}{unit}"
+        factor, unit, decimals = 100, " pp", 2 if widest < 0.01 else 1
+
+    def text(value):
+        # Adding zero turns -0.0 into 0.0, which prints without a minus.
+        return f"{round(factor * value, decimals) + 0.0:+.{decimals}f}"
+
+    found = f"{text(test.difference)}{unit}"
+    if math.isnan(test.low):
+        return found
+    return f"{found} ({text(test.low)} to {text(test.high)})"
 
 
 def p_text(p):
@@ -206,8 +226,8 @@ def table_of(rows, task):
         "method",
         *(measure.label for measure in task.measures),
         "seeds",
-        "difference",
-        "p",
+        "difference, 95 % interval",
+        "p (Holm)",
         "verdict",
         "configuration",
     ]
@@ -225,9 +245,9 @@ def _compared(row, measure):
         return ["", "", "reference"]
     # A `Row` has the reference minus the method.
     return [
-        difference_text(-row.comparison.difference, measure),
+        difference_text(row.comparison.reversed(), measure),
         p_text(row.comparison.p),
-        row.verdict,
+        statistics.verdict(row.comparison, measure),
     ]
 
 

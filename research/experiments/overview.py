@@ -1,8 +1,9 @@
 """All tasks at a glance: one table, one picture, and verdicts in words.
 
 Every task is compared by its accuracy and by its loss, with paired t-tests over
-the seeds. The networks of `research.cifar10` have records of their own, with a
-training loss in place of a test loss.
+the seeds, corrected by Holm's method for all methods of a row. The networks of
+`research.cifar10` have records of their own, with a training loss in place of a
+test loss.
 """
 
 import collections
@@ -57,7 +58,13 @@ CIFAR10 = {
     "signum": "signum",
     "bop": "bop",
 }
-_FROM_OUR_SIDE = {"better": "behind", "worse": "ahead", "tie": "tie"}
+FROM_OUR_SIDE = {
+    "better": "behind",
+    "worse": "ahead",
+    statistics.NO_DIFFERENCE: statistics.NO_DIFFERENCE,
+}
+# Studies of CIFAR-10 that are not in the overview.
+EARLIER = ("first",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +72,15 @@ class Results:
     """The values of all methods on a task.
 
     Attributes:
+        name: name of the experiment, such as `"cora"`. For CIFAR-10 it ends
+            with the activation.
         title: heading of the task.
         measures: the accuracy and the loss.
         values: for each measure, a dict that maps labels of methods to dicts
             that map seeds to values.
     """
 
+    name: str
     title: str
     measures: tuple
     values: tuple
@@ -84,6 +94,12 @@ class Results:
         """
         values = self.values[place]
         return statistics.paired_test(values[OURS], values[method])
+
+    def tests(self, place):
+        """Returns the corrected tests against `others`, by their labels."""
+        others = self.others(place)
+        tests = [self.test(method, place) for method in others]
+        return dict(zip(others, statistics.holm(tests)))
 
     def others(self, place):
         """Returns the labels of other binary methods, the best first.
@@ -106,7 +122,8 @@ def collect(described, folder=None):
 
     Args:
         described: list of pairs of a `Description` and its records.
-        folder: folder of the records of CIFAR-10 (optional).
+        folder: folder of the studies of CIFAR-10 (optional). A study in a
+            subfolder replaces the same training in the folder.
     """
     found = _of_cifar10(folder) if folder is not None else []
 
@@ -127,13 +144,25 @@ def collect(described, folder=None):
                 {row.method: row.values[measure.key] for row in rows}
                 for measure in measures
             )
-            found.append(Results(task.title, measures, values))
+            found.append(
+                Results(description.name, task.title, measures, values)
+            )
     return found
 
 
 def _of_cifar10(folder):
-    runs = cifar10.read(pathlib.Path(folder, "runs.jsonl"))
-    found = []
+    folder = pathlib.Path(folder)
+    paths = [folder / "runs.jsonl", *sorted(folder.glob("*/runs.jsonl"))]
+    found = {}
+    for path in paths:
+        if path.is_file() and path.parent.name not in EARLIER:
+            found |= _of_study(cifar10.read(path))
+    return [found[key] for key in sorted(found)]
+
+
+def _of_study(runs):
+    """Returns the `Results` of a study by a sort key: binary inputs last."""
+    found = {}
     for network, of in cifar10_table.by_network(runs).items():
         for epochs in cifar10_table.lengths(of):
             values = (
@@ -147,8 +176,11 @@ def _of_cifar10(folder):
                     values[0][label][seed] = run["test"]
                     values[1][label][seed] = run["loss"]
             title = f"CIFAR-10, {cifar10_table.title(network, epochs)}"
+            activation, width, kind = network
+            key = activation == "binary", kind, width, epochs
             measures = TEST_ACCURACY, TRAIN_LOSS
-            found.append(Results(title, measures, values))
+            name = f"cifar10/{activation}"
+            found[key] = Results(name, title, measures, values)
     return found
 
 
@@ -163,7 +195,11 @@ def table(results):
     """
     head = ["task"]
     for name in ("accuracy", "loss"):
-        head += [f"{name}: QP-SBGD", "best other binary method", "QP-SBGD is"]
+        head += [
+            f"{name}: QP-SBGD",
+            "best other binary method",
+            "difference, 95 % interval",
+        ]
     return tables.markdown_table(head, [_line(one) for one in results])
 
 
@@ -172,16 +208,20 @@ def _line(results):
     for place, measure in enumerate(results.measures):
         values = results.values[place]
         line.append(tables.mean_text(values[OURS].values(), measure))
-        others = results.others(place)
-        if not others:
+        tests = results.tests(place)
+        if not tests:
             line += ["-", "-"]
             continue
-        best = others[0]
+        best, test = next(iter(tests.items()))
         text = tables.mean_text(values[best].values(), measure)
-        test = results.test(best, place)
-        word = _FROM_OUR_SIDE.get(statistics.verdict(test, measure), "-")
-        line += [f"{name_of(best)}: {text}", f"{word} ({_p(test.p)})"]
+        line += [f"{name_of(best)}: {text}", verdict_text(test, measure)]
     return line
+
+
+def verdict_text(test, measure):
+    """Formats a difference from a method: `ahead, +3.2 pp (+1.2 to +5.2)`."""
+    word = FROM_OUR_SIDE.get(statistics.verdict(test, measure), "not tested")
+    return f"{word}, {tables.difference_text(test, measure)}"
 
 
 def name_of(method):
@@ -210,11 +250,9 @@ def verdicts(rows, task):
         return ""
     lines = []
     for measure in task.measures:
-        words = {"worse": [], "better": [], "tie": []}
-        for row in others:
-            test = statistics.paired_test(
-                ours[0].values[measure.key], row.values[measure.key]
-            )
+        words = {"worse": [], "better": [], statistics.NO_DIFFERENCE: []}
+        for row in tables.compared([*ours, *others], measure, OURS)[1:]:
+            test = row.comparison
             word = statistics.verdict(test, measure)
             words.get(word, []).append(f"{row.method} ({_p(test.p)})")
         parts = [
@@ -225,10 +263,10 @@ def verdicts(rows, task):
             )
             if found
         ]
-        number = len(words["tie"])
+        number = len(words[statistics.NO_DIFFERENCE])
         if number:
             rest = "the other methods" if parts else "any method"
-            parts.append(f"no significant difference from {rest} ({number})")
+            parts.append(f"{statistics.NO_DIFFERENCE} from {rest} ({number})")
         label = measure.label[0].upper() + measure.label[1:]
         lines.append(f"- {label}: {'; '.join(parts) or 'not compared'}.")
     return "\n".join(lines)
@@ -317,16 +355,9 @@ def _draw_row(panel, row, results, place, limits):
         panel.errorbar(
             mean,
             y,
-            xerr=_t_quantile(len(seeds)) * error,
+            xerr=statistics.t_quantile(len(seeds)) * error,
             fmt="o",
             color=color,
             markersize=4,
             linewidth=1.2,
         )
-
-
-def _t_quantile(number):
-    """Returns the factor of the 95 % interval of a mean."""
-    from scipy import stats
-
-    return float(stats.t.ppf(0.975, number - 1))
