@@ -13,6 +13,10 @@ import re
 
 from keras_qpsbgd import disk
 
+NAME = "README.md"  # of the page of a folder
+# The pages of these folders have blocks of their own.
+STUDIES = ("appendix", "few-solves", "gaps", "quantize")
+
 _START = re.compile(r"^<!-- results:", re.MULTILINE)
 _END = re.compile(r"^<!-- /results -->$", re.MULTILINE)
 _BLOCK = re.compile(
@@ -24,10 +28,13 @@ _BLOCK = re.compile(
 def files(root):
     """README.md, the pages of results, and docs/ in a checkout."""
     root = pathlib.Path(root)
-    paths = [root / "README.md", root / "RESULTS.md"]
-    paths.append(root / "results" / "paper" / "RESULTS.md")
-    paths.append(root / "results" / "cifar10" / "README.md")
+    paths = [root / NAME, root / "RESULTS.md"]
     paths += sorted(root.glob("docs/**/*.md"))
+    paths += [
+        path
+        for path in sorted(root.glob(f"results/**/{NAME}"))
+        if path.parent.name not in STUDIES
+    ]
     return [path for path in paths if path.is_file()]
 
 

@@ -17,7 +17,7 @@ def add(commands):
         "quantize trained networks and compare the methods",
         "Quantize float networks with 1 to 4 bits by every method, and "
         "compare accuracies and output errors. Writes records as JSON lines, "
-        f"a figure and RESULTS.md. {shared.RESUMED} CIFAR-10 must be in the "
+        f"a figure and README.md. {shared.RESUMED} CIFAR-10 must be in the "
         "data folder as cifar10.npz, with the arrays x_train, y_train, x_test "
         "and y_test of keras.datasets.cifar10.load_data(). "
         "research/quantization/train_on_gpu.py trained the networks of cifar10 "
@@ -33,7 +33,7 @@ def add(commands):
         "Train single layers and networks by fit_columns, by QP-SBGD, and by "
         "methods without a QUBO. Compare them at equal numbers of gradient "
         "evaluations, equal QPU time and equal CPU time (about 25 minutes of "
-        "one core). Writes records, figures and RESULTS.md. "
+        "one core). Writes records, figures and README.md. "
         f"{shared.RESUMED}",
     )
     parser = _command(
@@ -44,7 +44,7 @@ def add(commands):
         "Compute the spectral gaps of the QUBOs of small networks on UCI "
         "Adult, and what the scale of the gradient, held variables and damped "
         "couplings change (about two CPU minutes). Writes gaps.json and "
-        "the tables of RESULTS.md.",
+        "the tables of README.md.",
     )
     shared.add_seeds(parser, 10, "training runs per network")
     _command(
@@ -55,7 +55,7 @@ def add(commands):
         "Train a small network on MNIST digits with the mock QPU, and draw the "
         "figures of the paper's appendix beside what it reports (about two CPU "
         "minutes). Takes gaps and directions from `results/`. Writes "
-        "appendix.json, the figures, and the table of RESULTS.md.",
+        "appendix.json, the figures, and the table of README.md.",
     )
     parser = commands.add_parser(
         "pictures",

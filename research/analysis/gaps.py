@@ -5,7 +5,7 @@ of UCI Adult, one sample at a time. Their QUBOs are collected from training with
 the paper's rule. Each is changed in the ways that `CHANGES` lists, then
 measured.
 
-The text of the page `results/gaps/RESULTS.md` is written by hand. Its tables
+The text of the page `results/gaps/README.md` is written by hand. Its tables
 are made here, from the stored numbers.
 """
 
@@ -282,7 +282,7 @@ def write(folder):
     found = json.loads((folder / NUMBERS).read_text())
     tables = {"comparison": comparison(found), "table": table(found)}
     title = "What raises the spectral gap?"
-    return pages.write(folder / "RESULTS.md", title, tables)
+    return pages.write(folder / pages.NAME, title, tables)
 
 
 def table(study):

@@ -133,9 +133,9 @@ def t_quantile(number):
 def holm(tests):
     r"""Corrects p-values for the number of tests, by Holm's method.
 
-    The p-values $p_1 \le \dots \le p_m$ become $\max_{i \le k} (m - i + 1) p_i$,
-    at most 1. If all with $p < 0.05$ are called significant, the probability
-    that any of these verdicts is wrong is at most 5 %.
+    The sorted p-values become $\max_{i \le k} (m - i + 1) p_i$, at most 1. If
+    those below 0.05 are called significant, the probability that any of these
+    verdicts is wrong is at most 5 %.
 
     Args:
         tests: list of `PairedTest`. Those without a p-value do not count.

@@ -10,6 +10,8 @@ from research.bench import stored
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
 from research.engine.methods import METHODS
+from research.experiments import claims
+from research.experiments import readings
 from research.experiments import reproduce
 from research.experiments import results
 from research.experiments.catalogue import EXPERIMENTS
@@ -36,7 +38,7 @@ def _add_reproduce(commands):
         description=(
             "Runs experiments of the paper. Every method gets the same number "
             "of configurations; the best on validation data is run on fresh "
-            "seeds. Writes runs as JSON lines, figures and RESULTS.md. "
+            "seeds. Writes runs as JSON lines, figures and README.md. "
             "If it is interrupted, run the same command again to resume."
         ),
     )
@@ -99,15 +101,15 @@ def _add_pages(commands):
 
 def _pages(arguments):
     del arguments
-    folders = _folders(ROOT)
-    for folder in folders:
+    default, of_paper = _folders(ROOT)
+    for folder in (default, *of_paper.values()):
         folder.draw()
         print(folder.path, flush=True)
     for path in studies.write_pages(ROOT / "results"):
         print(path, flush=True)
     print(cifar10_table.draw(ROOT / "results" / "cifar10"))
     print(stored.draw(ROOT), flush=True)
-    blocks = blocks_of(ROOT, *folders)
+    blocks = blocks_of(ROOT, default, of_paper)
     for path in pages.files(ROOT):
         if pages.update(path, blocks):
             print(path)
@@ -116,32 +118,40 @@ def _pages(arguments):
 
 def _folders(root):
     path = pathlib.Path(root, "results")
-    return (
-        results.Folder(path, Options()),
-        results.Folder(path / "paper", Options(paper=True)),
-    )
+    of_paper = {
+        loss: results.Folder(
+            path / "paper" / loss, Options(paper=True, loss=loss)
+        )
+        for loss in LOSSES
+    }
+    return results.Folder(path, Options()), of_paper
 
 
-def blocks_of(root, default=None, paper=None):
+def blocks_of(root, default=None, of_paper=None):
     """Returns all blocks of a checkout by name.
 
     Args:
         root: Folder of the checkout.
         default: `Folder` of `results` (optional).
-        paper: `Folder` of `results/paper` (optional).
+        of_paper: Dictionary (optional) that maps each of `LOSSES` to the
+            `Folder` of its runs in `results/paper`.
     """
     if default is None:
-        default, paper = _folders(root)
-    return {
+        default, of_paper = _folders(root)
+    found = {
         "cifar10": _cifar10(root),
         "cifar10/step-size": _cifar10(root, "step-size"),
         "cifar10/first": _cifar10(root, "first"),
         **stored.blocks(root),
         **default.placeholders(),
         **default.blocks(),
-        **paper.placeholders("paper/"),
-        **paper.blocks("paper/"),
+        **readings.blocks(of_paper),
+        "paper/claims": claims.table(readings.Readings(of_paper)),
     }
+    for loss, folder in of_paper.items():
+        found |= folder.placeholders(f"paper/{loss}/")
+        found |= folder.blocks(f"paper/{loss}/")
+    return found
 
 
 def _cifar10(root, *more):

@@ -53,6 +53,7 @@ def usual_grids(
     steps,
     bop_rates=(0.03, 0.1),
     more=0,
+    summed=1,
     **others,
 ):
     """Returns eight configurations of each method, see `grids`.
@@ -64,6 +65,8 @@ def usual_grids(
         bop_rates: Pair of averaging rates of Bop.
         more: Integer. Number of configurations beyond these, where some method
             chose an end.
+        summed: Integer. Number of rows over which the loss is a sum, see
+            `Options.summed`. The rates of SGD and ProxQuant are divided by it.
         **others: Further arguments of `grids`.
     """
     rates = spread(*rates, 8, above=more)
@@ -71,8 +74,8 @@ def usual_grids(
         qp=rates,
         sign=rates,
         adam=rates,
-        sgd=spread(*sgd, 8, above=more),
-        prox=spread(*prox, 4, below=more // 2),
+        sgd=spread(*(rate / summed for rate in sgd), 8, above=more),
+        prox=spread(*(rate / summed for rate in prox), 4, below=more // 2),
         bop=bop(bop_rates, *thresholds, 4, below=more // 2),
         steps=steps,
         **others,
@@ -107,6 +110,13 @@ class Options:
     def output_scale(self):
         """The `output_scale` of the binary layers."""
         return None if self.paper else "fan_in"
+
+    def summed(self, batch):
+        """Returns the number of rows of a batch over which the loss is a sum.
+
+        It is 1 if the loss is a mean.
+        """
+        return batch if self.loss == "sum" else 1
 
     @property
     def rule(self):

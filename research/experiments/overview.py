@@ -117,15 +117,15 @@ class Results:
         return sorted(means, key=means.get, reverse=True)
 
 
-def collect(described, folder=None):
+def collect(described, folder):
     """Returns the `Results` of all tasks that have accuracies and losses.
 
     Args:
         described: list of pairs of a `Description` and its records.
-        folder: folder of the studies of CIFAR-10 (optional). A study in a
-            subfolder replaces the same training in the folder.
+        folder: folder of the studies of CIFAR-10. A study in a subfolder
+            replaces the same training in the folder.
     """
-    found = _of_cifar10(folder) if folder is not None else []
+    found = _of_cifar10(folder)
 
     def place(pair):
         name = pair[0].name
@@ -151,13 +151,23 @@ def collect(described, folder=None):
 
 
 def _of_cifar10(folder):
-    folder = pathlib.Path(folder)
-    paths = [folder / "runs.jsonl", *sorted(folder.glob("*/runs.jsonl"))]
     found = {}
-    for path in paths:
-        if path.is_file() and path.parent.name not in EARLIER:
-            found |= _of_study(cifar10.read(path))
+    for runs in _studies(folder):
+        found |= _of_study(runs)
     return [found[key] for key in sorted(found)]
+
+
+def is_older(folder):
+    """Returns whether a study of CIFAR-10 has runs older than the code."""
+    return any(cifar10_table.note(runs) for runs in _studies(folder))
+
+
+def _studies(folder):
+    """Yields the runs of the studies in a folder, which may not exist."""
+    folder = pathlib.Path(folder)
+    for path in (folder / "runs.jsonl", *sorted(folder.glob("*/runs.jsonl"))):
+        if path.is_file() and path.parent.name not in EARLIER:
+            yield cifar10.read(path)
 
 
 def _of_study(runs):

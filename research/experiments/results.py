@@ -10,6 +10,7 @@ from research.engine import tables
 from research.engine.tables import markdown_table
 from research.experiments import figures
 from research.experiments import overview
+from research.experiments import summary
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
 from research.experiments.reproduce import CODE
@@ -19,7 +20,6 @@ from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
 TITLE = "Results of the paper's experiments"
-PAGE = "RESULTS.md"
 NO_RUNS = "*No runs are stored.*"
 QUICK = "Short runs that only show that it works"
 
@@ -68,7 +68,10 @@ class Folder:
 
     def note(self):
         """Returns a line about the older experiments, with its blank line."""
-        return code_version.note([n for n in self._runs if self._note(n)])
+        older = [name for name in self._runs if self._note(name)]
+        if overview.is_older(self.path / "cifar10"):
+            older = ["cifar10", *older]
+        return code_version.note(older)
 
     def draw(self):
         """Draws the figures of all tasks."""
@@ -85,10 +88,7 @@ class Folder:
 
     def overview(self):
         """Returns the `overview.Results` of all tasks."""
-        folder = self.path / "cifar10"
-        return overview.collect(
-            self.described, folder if folder.is_dir() else None
-        )
+        return overview.collect(self.described, self.path / "cifar10")
 
     def blocks(self, prefix=""):
         """Returns all tables by name, for `pages.fill`.
@@ -96,7 +96,14 @@ class Folder:
         Args:
             prefix: String. The names start with it.
         """
-        found = {"overview": self.note() + overview.table(self.overview())}
+        results = self.overview()
+        times = {
+            name: records.read_times(self.path / name) for name in self._runs
+        }
+        found = {
+            "overview": self.note() + overview.table(results),
+            **summary.blocks(results, self.described, times),
+        }
         for description, runs in self.described:
             name = description.name
             shown = _tasks_with_runs(description, runs)
@@ -104,16 +111,18 @@ class Folder:
             for task in shown:
                 table = markdown_table(*task_table(runs, task, overview.OURS))
                 found[f"{name}/{task.name}"] = above + table
-                if task.kind != "cells":
-                    rows = tables.rows_of(runs, task, overview.OURS)
-                    words = overview.verdicts(rows, task)
-                    found[f"{name}/{task.name}"] += f"\n\n{words}"
-            times = records.read_times(self.path / name)
             for task in shown:
-                if task.kind != "cells":
-                    found[f"{name}/grids/{task.name}"] = grids_table(
-                        runs, task, overview.OURS, times
-                    )
+                if task.kind == "cells":
+                    continue
+                rows = tables.rows_of(runs, task, overview.OURS)
+                found |= {
+                    f"{name}/verdicts/{task.name}": overview.verdicts(
+                        rows, task
+                    ),
+                    f"{name}/grids/{task.name}": grids_table(
+                        runs, task, overview.OURS, times[name]
+                    ),
+                }
         return {f"{prefix}{name}": text for name, text in found.items()}
 
     def placeholders(self, prefix=""):
@@ -125,6 +134,7 @@ class Folder:
             for task in self.describe(name).tasks:
                 found[f"{name}/{task.name}"] = NO_RUNS
                 if task.kind != "cells":
+                    found[f"{name}/verdicts/{task.name}"] = NO_RUNS
                     found[f"{name}/grids/{task.name}"] = NO_RUNS
         return {f"{prefix}{name}": text for name, text in found.items()}
 
@@ -137,7 +147,7 @@ class Folder:
             if (self.path / f"{name}.png").is_file()
         }
         title = QUICK if self._options.quick else TITLE
-        return pages.write(self.path / PAGE, title, blocks, pictures)
+        return pages.write(self.path / pages.NAME, title, blocks, pictures)
 
 
 def _tasks_with_runs(description, runs):

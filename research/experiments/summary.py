@@ -1,7 +1,7 @@
 """What the comparisons say, in sentences that are made from the records.
 
 Every sentence rests on one paired t-test per task. Their p-values are corrected
-by Holm's method for all tests of the sentence.
+by Holm's method for all tests of the sentence. Intervals are not corrected.
 """
 
 import dataclasses
@@ -17,7 +17,6 @@ from research.experiments.tables import median_seconds
 AHEAD, BEHIND = "ahead", "behind"
 WORDS = (AHEAD, BEHIND, statistics.NO_DIFFERENCE)
 ADAM = METHODS["adam"].label
-KINDS = ("accuracy", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +33,10 @@ class Group:
 
 
 GROUPS = (
-    Group("convolutions with binary weights", ("cifar10/relu",)),
+    Group("convolutions with binary weights (CIFAR-10)", ("cifar10/relu",)),
     Group(
-        "convolutions with binary weights and activations", ("cifar10/binary",)
+        "convolutions with binary weights and activations (CIFAR-10)",
+        ("cifar10/binary",),
     ),
     Group("graph networks", ("cora", "pubmed", "karate")),
     Group(
@@ -67,6 +67,7 @@ def blocks(results, described, times):
     return {
         "summary/groups": "\n".join(group_lines(results)),
         "summary/more": "\n".join(filter(None, lines)),
+        "summary/parts": parts(described),
     }
 
 
@@ -83,7 +84,7 @@ def outcomes(results, method, place):
 
     Returns:
         A dict that maps each of `WORDS` to a list of pairs of a title and a
-        text of the difference.
+        `PairedTest` of QP-SBGD minus the method.
     """
     found = [
         one
@@ -94,52 +95,76 @@ def outcomes(results, method, place):
     tests = statistics.holm([one.test(method, place) for one in found])
     words = {word: [] for word in WORDS}
     for one, test in zip(found, tests):
-        measure = one.measures[place]
-        word = FROM_OUR_SIDE.get(statistics.verdict(test, measure))
-        if word is not None:
-            text = tables.difference_text(test, measure)
-            words[word].append((one.title, text))
+        verdict = statistics.verdict(test, one.measures[place])
+        if verdict in FROM_OUR_SIDE:
+            words[FROM_OUR_SIDE[verdict]].append((one.title, test))
     return words
 
 
-def sentence(words, method, kind):
-    """Returns a sentence about the `outcomes` against a method."""
-    total = sum(map(len, words.values()))
-    if not total:
-        return f"The {kind} was not compared with that of {name_of(method)}."
-    parts = []
-    for word, preposition in ((AHEAD, "of "), (BEHIND, "")):
-        if words[word]:
-            which = "; ".join(f"{title}: {text}" for title, text in words[word])
-            parts.append(
-                f"{word} {preposition}{name_of(method)} on "
-                f"{len(words[word])} of {_tasks(total)} ({which})"
-            )
-    rest = len(words[statistics.NO_DIFFERENCE])
-    if rest:
-        where = "the others" if parts else _all(total)
-        parts.append(
-            f"{statistics.NO_DIFFERENCE} "
-            + ("" if parts else f"from {name_of(method)} ")
-            + f"on {where}"
-        )
-    return f"In {kind}, {', '.join(parts)}."
-
-
-def _tasks(number):
-    return "1 task" if number == 1 else f"{number} tasks"
-
-
-def _all(number):
-    return "the only task" if number == 1 else f"any of {number} tasks"
-
-
 def sentences(results, method):
-    """Returns the sentences about accuracy and loss."""
-    return " ".join(
-        sentence(outcomes(results, method, place), method, kind)
-        for place, kind in enumerate(KINDS)
-    )
+    """Returns sentences about the accuracy and the loss against a method."""
+    accuracy, loss = (outcomes(results, method, place) for place in (0, 1))
+    return " ".join(filter(None, (_accuracy(accuracy), _loss(loss))))
+
+
+def _accuracy(words):
+    total = sum(map(len, words.values()))
+    parts = []
+    for word, text in ((AHEAD, "more accurate"), (BEHIND, "less accurate")):
+        found = words[word]
+        if found:
+            sizes = [100 * abs(test.difference) for _, test in found]
+            parts.append(
+                f"{text} on {_part_of(len(found), total)}{_names(found)}, by "
+                f"{_range(sizes)} points"
+            )
+    rest = words[statistics.NO_DIFFERENCE]
+    if rest:
+        low = 100 * min(test.low for _, test in rest)
+        high = 100 * max(test.high for _, test in rest)
+        where = "the others" if parts and len(rest) > 1 else "the other"
+        where = where if parts else _part_of(total, total)
+        parts.append(
+            f"{statistics.NO_DIFFERENCE} on {where} "
+            f"({low:+.1f} to {high:+.1f} points)"
+        )
+    return _sentence(parts)
+
+
+def _loss(words):
+    parts = [
+        f"{text} on {len(words[word])}"
+        for word, text in (
+            (AHEAD, "a lower loss"),
+            (BEHIND, "a higher loss"),
+            (statistics.NO_DIFFERENCE, f"{statistics.NO_DIFFERENCE} in loss"),
+        )
+        if words[word]
+    ]
+    return _sentence(parts)
+
+
+def _sentence(parts):
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _part_of(number, total):
+    if total == 1:
+        return "the only task"
+    return f"all {total} tasks" if number == total else f"{number} of {total}"
+
+
+def _names(found):
+    """Returns the titles in parentheses, if there are at most two."""
+    if len(found) > 2:
+        return ""
+    return f" ({'; '.join(title.split(' (')[0] for title, _ in found)})"
+
+
+def _range(sizes):
+    low, high = f"{min(sizes):.1f}", f"{max(sizes):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def group_lines(results):
@@ -181,11 +206,10 @@ def cost(described, times):
                 ratios.append(seconds[OURS] / seconds[ADAM])
     if not ratios:
         return ""
-    low, *_, high = sorted(ratios) if len(ratios) > 1 else ratios * 2
     middle = sorted(ratios)[len(ratios) // 2]
     return (
-        f"- **Cost**: a run takes {low:.1f} to {high:.1f} times the CPU time of "
-        f"a run with Adam (median of {len(ratios)} tasks: {middle:.1f})."
+        f"- **Cost**: a run takes {_range(ratios)} times the CPU time of a run "
+        f"with Adam (median of {len(ratios)} tasks: {middle:.1f})."
     )
 
 

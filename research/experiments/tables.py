@@ -20,10 +20,12 @@ def task_table(runs, task, reference):
         return _cells(runs, task, reference)
     rows = tables.rows_of(runs, task, reference)
     head, body = tables.table_of(rows, task)
-    head.insert(-1, "paper")
+    # `grids_table` has the configurations.
+    head[-1:] = ["paper"] if task.paper else []
     for row, line in zip(rows, body):
         value = task.paper.get(row.method)
-        line.insert(-1, paper_text(value, task.measures[0]))
+        text = paper_text(value, task.measures[0])
+        line[-1:] = [text] if task.paper else []
     return head, body
 
 

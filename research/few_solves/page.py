@@ -1,6 +1,6 @@
 """The tables and figures of `python -m research few-solves`.
 
-They are made from the records alone. `RESULTS.md` is written text with these
+They are made from the records alone. `README.md` is written text with these
 tables.
 """
 
@@ -53,7 +53,7 @@ STYLES = {
 
 
 def write(out):
-    """Writes RESULTS.md and the figures, and returns the path of the page."""
+    """Writes README.md and the figures, and returns the path of the page."""
     out = pathlib.Path(out)
     found = [Numbers(out, task) for task in TASKS.values()]
     found = [numbers for numbers in found if OURS in numbers.methods]
@@ -70,7 +70,7 @@ def write(out):
     pictures = {
         numbers.task.name: f"{numbers.task.name}.png" for numbers in found
     }
-    return pages.write(out / "RESULTS.md", TITLE, blocks, pictures)
+    return pages.write(out / pages.NAME, TITLE, blocks, pictures)
 
 
 # Comparisons at equal cost

@@ -1,6 +1,6 @@
 """The tables and the figure of `python -m research quantize`.
 
-They are made from the records alone. `RESULTS.md` is written text with these
+They are made from the records alone. `README.md` is written text with these
 tables. All comparisons are paired by the float network: a two-sided t-test over
 the seeds.
 """
@@ -40,7 +40,7 @@ def write(out):
     if not numbers.tasks:
         raise ValueError(f"There are no records to report. Received: out={out}")
     figures.save(figure(numbers), out / FIGURE)
-    return pages.write(out / "RESULTS.md", TITLE, blocks_of(numbers))
+    return pages.write(out / pages.NAME, TITLE, blocks_of(numbers))
 
 
 class Numbers:

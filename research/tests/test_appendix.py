@@ -44,7 +44,7 @@ def test_table_is_made_from_the_numbers():
     study = json.loads((RESULTS / appendix.NUMBERS).read_text())
     assert study["gaps"] == appendix.least_gaps()
     assert study["direction"] == appendix.plain(appendix.directions())
-    assert appendix_page.table(study) in (RESULTS / "RESULTS.md").read_text()
+    assert appendix_page.table(study) in (RESULTS / "README.md").read_text()
     for name in ("histogram", "direction"):
         figure = appendix_page.FIGURES[name](study)
         assert all(axis.has_data() for axis in figure.axes)

@@ -321,14 +321,14 @@ def test_command(tmp_path, monkeypatch, capsys):
     words += ["--methods", "signum", "adam", "--processes", "1"]
     words += ["--output", str(tmp_path)]
     assert main(words) == 0
-    page = (tmp_path / "RESULTS.md").read_text()
+    page = (tmp_path / "README.md").read_text()
     assert "| BinaryConnect (Adam) |" in page
     assert (tmp_path / "logistic" / "logistic.png").stat().st_size > 0
     meta = records.read_meta(tmp_path / "logistic")
     assert "reproduce logistic --seeds 2" in meta["command"]
     monkeypatch.setattr(plan.Work, "__call__", None)
     assert main(words) == 0
-    assert (tmp_path / "RESULTS.md").read_text() == page
+    assert (tmp_path / "README.md").read_text() == page
     assert main([*words, "--paper"]) == 1
     assert "Choose another folder" in capsys.readouterr().err
 

@@ -71,7 +71,7 @@ def test_tuning_is_equal():
 def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     task = shorten(monkeypatch, "logistic", FEW)
     found = quick_runs(tmp_path, "logistic")
-    text = (tmp_path / "RESULTS.md").read_text()
+    text = (tmp_path / "README.md").read_text()
     for method in task.methods.values():
         assert method.title in text
     assert "<!-- results:optima -->" in text

@@ -76,7 +76,7 @@ def test_thermal_anneal():
 
 def test_tables_are_made_from_the_numbers():
     study = json.loads((RESULTS / gaps.NUMBERS).read_text())
-    written = (RESULTS / "RESULTS.md").read_text()
+    written = (RESULTS / "README.md").read_text()
     assert gaps.table(study) in written and gaps.comparison(study) in written
 
 

@@ -181,7 +181,7 @@ def test_tables():
 
 def test_page_has_the_tables_of_the_records():
     numbers = page.Numbers(study.open_store(RESULTS).records)
-    written = (RESULTS / "RESULTS.md").read_text()
+    written = (RESULTS / "README.md").read_text()
     assert pages.fill(written, page.blocks_of(numbers)) == written
     assert numbers.tasks == list(tasks.TASKS)
     counts = {

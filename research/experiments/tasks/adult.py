@@ -120,18 +120,31 @@ def _task(options, name, **settings):
     )
 
 
+def _grids(options, name, rates, sgd, prox, thresholds):
+    training = TRAININGS[name]
+    return usual_grids(
+        rates,
+        sgd,
+        prox,
+        thresholds,
+        training.steps,
+        summed=options.summed(training.batch),
+    )
+
+
 def two_layer_tasks(options):
     return [
         _task(
             options,
             TWO_LAYERS,
             title="Adult, 15-10-1",
-            grids=usual_grids(
+            grids=_grids(
+                options,
+                TWO_LAYERS,
                 (0.003, 3.0),
                 (0.1, 100.0),
                 (0.3, 100.0),
                 (1e-4, 1e-1),
-                TRAININGS[TWO_LAYERS].steps,
             ),
             **LOSSES,
         )
@@ -139,17 +152,17 @@ def two_layer_tasks(options):
 
 
 def ten_layer_tasks(options):
+    sgd, prox = (0.01, 10.0), (1.0, 300.0)
+    if options.paper:
+        # The gradients of unscaled layers are larger.
+        sgd, prox = (1e-4, 1.0), (0.01, 30.0)
     return [
         _task(
             options,
             TEN_LAYERS,
             title="Adult, ten layers",
-            grids=usual_grids(
-                (0.0001, 0.02),
-                (0.01, 10.0),
-                (1.0, 300.0),
-                (3e-5, 1e-2),
-                TRAININGS[TEN_LAYERS].steps,
+            grids=_grids(
+                options, TEN_LAYERS, (0.0001, 0.02), sgd, prox, (3e-5, 1e-2)
             ),
             **LOSSES,
             methods=DEFAULT,
@@ -165,12 +178,13 @@ def small_tasks(options):
             options,
             SMALL,
             title="Adult, 3-5-2",
-            grids=usual_grids(
+            grids=_grids(
+                options,
+                SMALL,
                 (0.003, 3.0),
                 (0.1, 100.0),
                 (0.3, 100.0),
                 (1e-3, 1.0),
-                TRAININGS[SMALL].steps,
             ),
             tuning_seeds=10,
             fresh_seeds=20,

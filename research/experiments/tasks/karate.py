@@ -17,6 +17,7 @@ from research.experiments.tasks.networks import sparse_tensor
 
 NAME = "karate"
 STEPS = 150
+TRAIN_NODES = 20
 
 
 class Club:
@@ -72,6 +73,7 @@ def tasks(options):
                 (1e-4, 1e-1),
                 steps,
                 more=2,
+                summed=options.summed(TRAIN_NODES),
             ),
             reported=(TRAIN_ACCURACY, TRAIN_LOSS),
             tuning_seeds=20,

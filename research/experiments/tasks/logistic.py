@@ -46,7 +46,12 @@ def tasks(options):
     epochs = 1 if options.quick else EPOCHS
     steps = epochs * ROWS["train"] // BATCH
     small = usual_grids(
-        (0.003, 30.0), (0.03, 30.0), (0.1, 30.0), (1e-6, 1e-1), steps
+        (0.003, 30.0),
+        (0.03, 30.0),
+        (0.1, 30.0),
+        (1e-6, 1e-1),
+        steps,
+        summed=options.summed(BATCH),
     )
     if options.paper:
         stated = {"native": 0.05, "signsgd": 0.01, "sgd": 5e-5}

@@ -117,6 +117,7 @@ def tasks(options):
         EPOCHS * SIZES["train"] // BATCH,
         bop_rates=(0.01, 0.1),
         more=2,
+        summed=options.summed(BATCH),
     )
     return [
         Task(

@@ -1,0 +1,289 @@
+"""The paper's claims, and what the same experiments give here."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from research.engine import statistics
+from research.engine import tables
+from research.engine.methods import METHODS
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TRAIN_LOSS
+from research.experiments.options import LOSSES
+from research.experiments.overview import OURS
+from research.experiments.overview import name_of
+from research.experiments.readings import reading_text
+from research.experiments.tasks import direction
+from research.experiments.tasks import mnist_pairs
+
+BASELINES = ("sgd", "signsgd", "proxquant")
+NOT_TESTABLE = "not testable here"
+FIGURE = "a figure"
+# The loss of an answer of 0.5 to every row of two classes.
+COIN = math.log(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim of the paper.
+
+    Attributes:
+        text: what the paper claims.
+        paper: its number.
+        check: function of `Readings` that returns a list of the reading, a
+            text, and whether it agrees with the claim: `True`, `False`, or
+            `None` if that cannot be tested. The reading of a claim that does
+            not depend on it is `None`.
+        note: what may explain a claim that is not reproduced.
+    """
+
+    text: str
+    paper: str
+    check: Callable
+    note: str = ""
+
+
+def _of_readings(name, check):
+    """Returns a function that checks every reading of a task."""
+
+    def checked(readings):
+        found = []
+        for reading in readings.of_task(name):
+            text, agrees = check(readings, reading)
+            found.append((reading, text, agrees))
+        return found
+
+    return checked
+
+
+def against(name, keys, measure, fits):
+    """Returns a check of QP-SBGD against other methods.
+
+    Args:
+        name: name of the task.
+        keys: keys of the methods.
+        measure: the `Measure` to compare.
+        fits: function of a list of verdicts of `statistics.verdict`, about the
+            other methods.
+    """
+
+    def check(readings, reading):
+        values = readings.values(reading, name, measure)
+        labels = [METHODS[key].label for key in keys]
+        labels = [label for label in labels if label in values]
+        tests = statistics.holm(
+            [
+                statistics.paired_test(values[OURS], values[label])
+                for label in labels
+            ]
+        )
+        verdicts = [statistics.verdict(test, measure) for test in tests]
+        texts = [
+            f"{name_of(label)} {_mean(values[label], measure)}"
+            for label in labels
+        ]
+        text = f"{_mean(values[OURS], measure)} against {', '.join(texts)}"
+        return text, fits(verdicts)
+
+    return _of_readings(name, check)
+
+
+def _mean(values, measure):
+    return tables.mean_text(values.values(), measure)
+
+
+def ahead(verdicts):
+    return all(verdict == "worse" for verdict in verdicts)
+
+
+def not_behind(verdicts):
+    return "better" not in verdicts
+
+
+def reaches(name, low, measure, key="native", high=None):
+    """Returns a check that a method reaches a number, or lies in a range."""
+
+    def check(readings, reading):
+        values = readings.values(reading, name, measure)[METHODS[key].label]
+        numbers = list(values.values())
+        mean, error = statistics.mean_and_error(numbers)
+        reach = statistics.t_quantile(len(numbers)) * error
+        agrees = mean + reach >= low
+        if high is not None:
+            agrees = agrees and mean - reach <= high
+        return _mean(values, measure), bool(agrees)
+
+    return _of_readings(name, check)
+
+
+def fails(name, key):
+    """Returns a check that a method is worse than the constant answer."""
+
+    def check(readings, reading):
+        loss = readings.values(reading, name, TRAIN_LOSS)[METHODS[key].label]
+        mean, _ = statistics.mean_and_error(list(loss.values()))
+        return f"training loss {_mean(loss, TRAIN_LOSS)}", bool(mean > COIN)
+
+    return _of_readings(name, check)
+
+
+def robust(readings):
+    """The accuracies of Cora over learning rates and batch sizes."""
+    found = []
+    for loss in LOSSES:
+        runs = readings.fresh(loss, "cora-ablation")
+        if not runs:
+            continue
+        means = [
+            statistics.mean_and_error(
+                list(statistics.by_seed(group, TEST_ACCURACY).values())
+            )[0]
+            for _, group in statistics.by_configuration(runs)
+        ]
+        low, high = (
+            tables.number(end(means), TEST_ACCURACY) for end in (min, max)
+        )
+        text = f"{low} to {high} with {len(means)} settings"
+        found.append(((loss, "best"), text, max(means) - min(means) < 0.05))
+    return found
+
+
+def untested(text):
+    return lambda readings: [(None, text, None)]
+
+
+def _digits(pair):
+    name = mnist_pairs.task_name(pair)
+    numbers = mnist_pairs.PAPER[pair]
+    first, second = pair
+    return Claim(
+        f"Digits {first} and {second}: accuracy of QP-SBGD (table 1)",
+        f"{100 * numbers['native']:.0f} %",
+        reaches(name, numbers["native"], TEST_ACCURACY),
+    )
+
+
+def _best_of_digits(pair):
+    first, second = pair
+    numbers = mnist_pairs.PAPER[pair]
+    others = ", ".join(
+        f"{name_of(METHODS[key].label)} {100 * numbers[key]:.0f}"
+        for key in BASELINES
+    )
+    return Claim(
+        f"Digits {first} and {second}: ahead of all (table 1)",
+        f"{100 * numbers['native']:.0f} against {others} %",
+        against(mnist_pairs.task_name(pair), BASELINES, TEST_ACCURACY, ahead),
+        "the paper's differences are small, and it states no errors",
+    )
+
+
+def _graph(name, title):
+    return Claim(
+        f"{title}: ahead of all",
+        FIGURE,
+        against(name, BASELINES, TEST_ACCURACY, ahead),
+    )
+
+
+def _agreement(key, text):
+    low, high = direction.PAPER[METHODS[key].label]
+    return Claim(
+        f"Direction: {text} agrees with the gradient on all data",
+        f"{low} to {high}",
+        reaches(direction.NAME, low, direction.AGREEMENT, key=key, high=high),
+    )
+
+
+CLAIMS = (
+    Claim(
+        "Logistic regression: ahead of signSGD, with Gurobi",
+        FIGURE,
+        against("logistic", ("signsgd",), TRAIN_LOSS, ahead),
+    ),
+    Claim(
+        "Adult, two layers: similar to BinaryConnect",
+        FIGURE,
+        against("adult-2layer", ("sgd",), TRAIN_LOSS, not_behind),
+    ),
+    Claim(
+        "Adult, ten layers: ahead of BinaryConnect",
+        FIGURE,
+        against("adult-10layer", ("sgd",), TRAIN_LOSS, ahead),
+    ),
+    Claim(
+        "Adult, ten layers: ProxQuant fails",
+        FIGURE,
+        fails("adult-10layer", "proxquant"),
+    ),
+    *map(_digits, mnist_pairs.PAPER),
+    *(
+        _best_of_digits(pair)
+        for pair, numbers in mnist_pairs.PAPER.items()
+        if max(numbers, key=numbers.get) == "native"
+    ),
+    _graph("karate", "Karate club"),
+    _graph("cora", "Cora"),
+    _graph("pubmed", "PubMed"),
+    Claim(
+        "Adult 3-5-2: ahead of the baselines or level with them",
+        FIGURE,
+        against("adult-small", BASELINES, TEST_ACCURACY, not_behind),
+    ),
+    _agreement("native", "QP-SBGD"),
+    _agreement("signsgd", "signSGD"),
+    Claim(
+        "Training converges to a fixed point, if there is one",
+        "a theorem",
+        untested("[appendix](../appendix/README.md#fixed-points)"),
+        "it is not known whether there is one",
+    ),
+    Claim("Robust to batch size and step size (Cora)", FIGURE, robust),
+    Claim(
+        "The spectral gap of small networks, and its growth",
+        "0.03 and 0.01",
+        untested("[gaps](../gaps/README.md)"),
+        "features, weights, schedule and units of the paper are not known",
+    ),
+    Claim(
+        "D-Wave is below Gurobi",
+        FIGURE,
+        untested("no run on a real QPU"),
+    ),
+)
+
+
+def table(readings):
+    """Returns the table of all claims."""
+    rows = []
+    for claim in CLAIMS:
+        found = claim.check(readings)
+        lines = [_line(*one) for one in found] or ["no runs"]
+        rows.append(
+            [claim.text, claim.paper, "<br>".join(lines), verdict(claim, found)]
+        )
+    return tables.markdown_table(["claim", "paper", "here", "verdict"], rows)
+
+
+def _line(reading, text, agrees):
+    text = f"**{text}**" if agrees else text
+    return f"{reading_text(reading)}: {text}" if reading else text
+
+
+def verdict(claim, found):
+    """Returns the verdict with the readings that agree.
+
+    Args:
+        claim: a `Claim`.
+        found: what its check returned.
+    """
+    if not found or all(agrees is None for *_, agrees in found):
+        note = f": {claim.note}" if claim.note else ""
+        return NOT_TESTABLE + note
+    readings = [reading for reading, _, agrees in found if agrees]
+    if not readings:
+        note = f": {claim.note}" if claim.note else ""
+        return f"not reproduced{note}"
+    if len(readings) == len(found):
+        return "reproduced in all readings"
+    return f"reproduced ({'; '.join(map(reading_text, readings))})"
