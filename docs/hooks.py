@@ -16,12 +16,10 @@ PAGES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "RESULTS.md",
-    "results/cifar10/README.md",
-    "results/paper/RESULTS.md",
-    "results/gaps/RESULTS.md",
-    "results/quantize/RESULTS.md",
-    "results/few-solves/RESULTS.md",
-    "results/appendix/RESULTS.md",
+    *(
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "results").rglob("README.md"))
+    ),
 )
 # These pages are above `docs/` in the repository, and beside the others here.
 ABOVE = re.compile(

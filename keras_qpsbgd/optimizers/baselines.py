@@ -146,8 +146,9 @@ class ProxQuant(BinaryOptimizer):
             their number of inputs have small gradients. For such layers, use a
             rate from 1 to 10 and a `regularization` for which
             \(\alpha \sum_t \lambda_t\) is between 0.5 and 2. A larger sum makes
-            more weights binary before the end of training. `RESULTS.md` lists
-            the values that were tried in the experiments. Defaults to `0.01`.
+            more weights binary before the end of training. The pages in
+            `results` list the values that were tried in the experiments.
+            Defaults to `0.01`.
         regularization: Float >= 0 or
             `keras.optimizers.schedules.LearningRateSchedule`. A float is the
             strength \(\lambda\). A schedule returns \(\lambda_t\) itself. Like

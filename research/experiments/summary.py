@@ -60,12 +60,16 @@ def blocks(results, described, times):
     lines = [cost(described, times)]
     signum, paper = METHODS["signum"].label, METHODS["paper"].label
     lines += [
-        f"- **Without couplings** ({name_of(signum)} has the same averages): "
+        f"- **Against {name_of(signum)}**, the rule without couplings. "
         f"{sentences(results, signum)}",
-        f"- **The paper's rule**: {sentences(results, paper)}",
+        f"- **Against the paper's rule.** {sentences(results, paper)}",
     ]
     return {
-        "summary/groups": "\n".join(group_lines(results)),
+        "summary/groups": "\n".join(
+            f"- **{head}: {group.title}.** {sentences(found, ADAM)}"
+            for head, group, found in _grouped(results)
+        ),
+        "summary/choices": choices(results),
         "summary/more": "\n".join(filter(None, lines)),
         "summary/parts": parts(described),
     }
@@ -123,7 +127,7 @@ def _accuracy(words):
         low = 100 * min(test.low for _, test in rest)
         high = 100 * max(test.high for _, test in rest)
         where = "the others" if parts and len(rest) > 1 else "the other"
-        where = where if parts else _part_of(total, total)
+        where = where if parts else _any_of(total)
         parts.append(
             f"{statistics.NO_DIFFERENCE} on {where} "
             f"({low:+.1f} to {high:+.1f} points)"
@@ -155,6 +159,10 @@ def _part_of(number, total):
     return f"all {total} tasks" if number == total else f"{number} of {total}"
 
 
+def _any_of(total):
+    return "the only task" if total == 1 else f"any of {total} tasks"
+
+
 def _names(found):
     """Returns the titles in parentheses, if there are at most two."""
     if len(found) > 2:
@@ -167,33 +175,41 @@ def _range(sizes):
     return low if low == high else f"{low} to {high}"
 
 
-def group_lines(results):
-    """Returns a line for each group of tasks: the best come first."""
+def _grouped(results):
+    """Returns headlines, groups and their results: the best come first."""
     found = []
     for group in GROUPS:
         of_group = [one for one in results if one.name in group.names]
-        if not of_group:
-            continue
-        words = outcomes(of_group, ADAM, 0)
-        head = headline(words)
-        line = f"- **{head}: {group.title}.** {sentences(of_group, ADAM)}"
-        found.append((HEADLINES.index(head), line))
-    return [line for _, line in sorted(found, key=lambda pair: pair[0])]
+        if of_group:
+            head = headline(outcomes(of_group, ADAM, 0))
+            found.append((head, group, of_group))
+    return sorted(found, key=lambda one: list(CHOICES).index(one[0]))
 
 
-HEADLINES = (
-    "Ahead of Adam",
-    "Ahead and behind, by task",
-    "No significant difference from Adam",
-    "Behind Adam",
-)
+# Headlines by the accuracies against Adam, and what to use.
+CHOICES = {
+    "Ahead of Adam": "`kq.QPSBGD()`",
+    "Ahead and behind, by task": "either: try both",
+    "No significant difference from Adam": "Adam, which needs less time",
+    "Behind Adam": "Adam",
+}
 
 
 def headline(words):
-    """Returns the one of `HEADLINES` that fits to the accuracies."""
+    """Returns the one of `CHOICES` that fits to the accuracies."""
+    heads = list(CHOICES)
     if words[AHEAD]:
-        return HEADLINES[1 if words[BEHIND] else 0]
-    return HEADLINES[3 if words[BEHIND] else 2]
+        return heads[1 if words[BEHIND] else 0]
+    return heads[3 if words[BEHIND] else 2]
+
+
+def choices(results):
+    """Returns a table of what to use for each group of tasks."""
+    rows = [
+        [group.title, CHOICES[head], sentences(found, ADAM)]
+        for head, group, found in _grouped(results)
+    ]
+    return tables.markdown_table(["network", "use", "why"], rows)
 
 
 def cost(described, times):
