@@ -16,6 +16,8 @@ from research.experiments.tables import grids_table
 
 pytestmark = pytest.mark.once
 
+# A table of at least two rows.
+TABLE = re.compile(r"^\| .*\n\|[ |-]+\|\n(?:\|.*\n){2,}", re.MULTILINE)
 ROOT = pathlib.Path(__file__).parents[2]
 ACCURACY = statistics.TEST_ACCURACY
 LOSS = statistics.TEST_LOSS
@@ -118,6 +120,17 @@ def test_blocks_are_filled(tmp_path):
     assert "three" in text and "one" not in text
     assert text.startswith("# Title") and "\nwritten\n" in text
     assert text.endswith("two\n\n<!-- /results -->\n\n![y](y.png)\n")
+
+
+def test_no_table_is_on_two_pages():
+    seen = {}
+    paths = [*pages.files(ROOT), *(ROOT / "results").rglob("README.md")]
+    for path in set(paths):
+        for table in set(TABLE.findall(path.read_text(encoding="utf-8"))):
+            assert table not in seen, (path, seen[table])
+            seen[table] = path
+    assert len(seen) > 50
+    assert (ROOT / "RESULTS.md").stat().st_size <= 40_000
 
 
 # A change of the code does not change the tables, but the notes above them.

@@ -1,5 +1,6 @@
 """Records of runs, statistics and tables."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -105,6 +106,10 @@ def test_paired_test():
     # Differences 2, 1, 3 have mean 2 and error 1 / sqrt(3).
     t = 2 * math.sqrt(3)
     assert found.p == pytest.approx(1 - t / math.sqrt(2 + t**2))
+    interval = stats.t.interval(0.95, 2, loc=2, scale=1 / math.sqrt(3))
+    assert (found.low, found.high) == pytest.approx(interval)
+    other = statistics.paired_test(theirs, ours)
+    assert other == dataclasses.replace(found.reversed(), p=other.p)
     assert statistics.paired_test(ours, ours).p == 1.0
     shifted = {seed: value + 0.1 for seed, value in ours.items()}
     assert math.isnan(statistics.paired_test(ours, shifted).p)
@@ -113,12 +118,27 @@ def test_paired_test():
     assert statistics.paired_test({0: 1.0}, {1: 1.0}).pairs == 0
 
 
+def test_holm():
+    """With four tests, the p-values are multiplied by 4, 3, 2 and 1."""
+    tests = [
+        statistics.PairedTest(1.0, p, 5)
+        for p in (0.01, 0.04, math.nan, 0.03, 0.005)
+    ]
+    found = [test.p for test in statistics.holm(tests)]
+    assert found == pytest.approx(
+        [0.03, 0.06, math.nan, 0.06, 0.02], nan_ok=True
+    )
+    assert statistics.holm([]) == []
+    large = statistics.PairedTest(1.0, 0.9, 5)
+    assert statistics.holm([large, large])[0].p == 1.0
+
+
 @pytest.mark.parametrize(
     "difference, p, accuracy, loss",
     [
         (-0.1, 0.01, "better", "worse"),
         (0.1, 0.01, "worse", "better"),
-        (-0.1, 0.05, "tie", "tie"),
+        (-0.1, 0.05, *["no significant difference"] * 2),
         (0.1, math.nan, "not tested", "not tested"),
     ],
 )
@@ -169,11 +189,19 @@ def test_rows_and_verdicts():
         "not tested",
         "worse",
         "better",
-        "tie",
+        "no significant difference",
     ]
-    assert found["Adam"]["difference"] == "+10.7 pp"
+    adam = np.subtract((0.90, 0.92, 0.90, 0.91), OUR_VALUES)
+    low, high = 100 * np.array(
+        stats.t.interval(0.95, 3, loc=adam.mean(), scale=stats.sem(adam))
+    )
+    difference = found["Adam"]["difference, 95 % interval"]
+    assert difference == f"+10.7 pp ({low:+.1f} to {high:+.1f})"
     p = stats.ttest_rel(OUR_VALUES, (0.81, 0.80, 0.80, 0.79)).pvalue
-    assert found["SGD"]["p"] == f"{p:.3f}"
+    # The highest of three p-values is not corrected.
+    assert found["SGD"]["p (Holm)"] == f"{p:.3f}"
+    third = stats.ttest_rel(OUR_VALUES, (0.6, 0.7, 0.6, 0.7)).pvalue
+    assert found[RUNS[12]["method"]]["p (Holm)"] == f"{2 * third:.3f}"
     assert found["QP-SBGD (gurobi)"]["seeds"] == "1"
     assert found["SGD"]["configuration"] == "rate 0.02, real rate 0.01"
 
@@ -193,4 +221,5 @@ def test_diverged_runs_are_counted():
     assert tables.mean_text([0.5, math.nan, 0.5], ACCURACY) == "1 of 3 diverged"
     runs = [*RUNS, make_run(4, math.nan, method="Adam")]
     rows = tables.rows_of([*runs, make_run(4, 0.8)], make_task(), OURS)
-    assert {row.method: row.verdict for row in rows}["Adam"] == "not tested"
+    tests = {row.method: row.comparison for row in rows}
+    assert statistics.verdict(tests["Adam"], ACCURACY) == "not tested"

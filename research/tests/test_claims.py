@@ -1,0 +1,117 @@
+"""The paper's experiments in four readings, and the verdicts on its claims."""
+
+import types
+
+import pytest
+
+from research.engine import statistics
+from research.experiments import claims
+from research.experiments import readings
+from research.experiments.claims import Claim
+
+pytestmark = pytest.mark.once
+
+ACCURACY = statistics.TEST_ACCURACY
+OURS = "QP-SBGD"
+SGD = "BinaryConnect (SGD)"
+
+
+def make_run(method, seed, last, best):
+    """A run whose second evaluation is best in training."""
+    return {
+        "task": "a",
+        "method": method,
+        "stage": "fresh",
+        "configuration": {"rate": 0.1},
+        "seed": seed,
+        "curves": {
+            "epoch": [0, 1, 2],
+            "train_accuracy": [1.0, 0.9, 0.8],
+            "train_loss": [0.0, 0.2, 0.2],
+            "test_accuracy": [0.1, best, last],
+        },
+        "result": {"test_accuracy": last},
+    }
+
+
+def make_readings(**values):
+    """Runs for each loss: pairs of the last and the best accuracy."""
+    task = types.SimpleNamespace(
+        name="a", reported=(), measures=(ACCURACY,), kind="curves"
+    )
+    folders = {}
+    for loss in ("mean", "sum"):
+        runs = [
+            make_run(method, seed, last + 0.01 * seed, best + 0.01 * seed)
+            for method, (last, best) in values.get(loss, {}).items()
+            for seed in range(3)
+        ]
+        # Pairs must differ.
+        for run in runs[:1]:
+            run["curves"]["test_accuracy"][1] += 0.001
+            run["curves"]["test_accuracy"][2] += 0.001
+        description = types.SimpleNamespace(tasks=(task,))
+        folders[loss] = types.SimpleNamespace(described=[(description, runs)])
+    return readings.Readings(folders)
+
+
+FOUND = make_readings(
+    mean={OURS: (0.5, 0.6), SGD: (0.7, 0.7)},
+    sum={OURS: (0.6, 0.8), SGD: (0.7, 0.7)},
+)
+
+
+def test_best_iterate():
+    """It is chosen on training data, and not before training."""
+    task = types.SimpleNamespace(reported=())
+    run = make_run(OURS, 0, 0.5, 0.6)
+    assert readings.value_of(run, task, ACCURACY, "last") == 0.5
+    assert readings.value_of(run, task, ACCURACY, "best") == 0.6
+    lowest = types.SimpleNamespace(reported=(statistics.TRAIN_LOSS,))
+    run["curves"]["train_loss"] = [0.0, 0.2, 0.1]
+    assert readings.value_of(run, lowest, ACCURACY, "best") == 0.5
+
+
+def test_table_of_readings():
+    head, _, ours, sgd = readings.table(FOUND, "a").splitlines()
+    assert head == (
+        "| test accuracy | mean, last | mean, best | sum, last | sum, best |"
+    )
+    assert [cell[:4] for cell in ours.split(" | ")[1:]] == [
+        *("51.0", "61.0", "61.0", "81.0")
+    ]
+    assert sgd.startswith(f"| {SGD} | 71.0")
+    assert readings.blocks({}) == {}
+
+
+@pytest.mark.parametrize(
+    "check, verdict",
+    [
+        (
+            claims.against("a", ("sgd",), ACCURACY, claims.ahead),
+            "reproduced (sum, best)",
+        ),
+        (
+            claims.against("a", ("sgd",), ACCURACY, claims.not_behind),
+            "reproduced (sum, best)",
+        ),
+        (
+            claims.reaches("a", 0.6, ACCURACY),
+            "reproduced (mean, best; sum, last; sum, best)",
+        ),
+        (claims.reaches("a", 0.45, ACCURACY, high=0.7), "reproduced (mean, "),
+        (claims.reaches("a", 0.4, ACCURACY), "reproduced in all readings"),
+        (claims.reaches("a", 0.95, ACCURACY), "not reproduced: why"),
+        (claims.untested("no QPU"), "not testable here: why"),
+    ],
+)
+def test_verdicts(check, verdict):
+    claim = Claim("text", "number", check, "why")
+    assert claims.verdict(claim, check(FOUND)).startswith(verdict)
+
+
+def test_readings_without_runs_have_no_verdict():
+    check = claims.reaches("a", 0.6, ACCURACY)
+    one = make_readings(sum={OURS: (0.6, 0.8)})
+    claim = Claim("text", "number", check)
+    assert claims.verdict(claim, check(one)) == "reproduced in all readings"

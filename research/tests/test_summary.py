@@ -1,0 +1,65 @@
+"""Sentences that are made from the records."""
+
+import pytest
+
+from research.engine import statistics
+from research.experiments import overview
+from research.experiments import summary
+
+pytestmark = pytest.mark.once
+
+MEASURES = statistics.TEST_ACCURACY, statistics.TEST_LOSS
+NOISE = (0.0, 0.01, -0.01, 0.005, -0.005)
+
+
+def make_results(name, title, gain, loss_gain=0.0):
+    """Results in which QP-SBGD is ahead of Adam by a gain."""
+
+    def values(shift, scale=1.0):
+        return {k: 0.8 + shift + scale * n for k, n in enumerate(NOISE)}
+
+    accuracy = {summary.OURS: values(gain), summary.ADAM: values(0.0, 0.5)}
+    loss = {summary.OURS: values(-loss_gain), summary.ADAM: values(0.0, 0.5)}
+    return overview.Results(name, title, MEASURES, (accuracy, loss))
+
+
+def test_sentences_say_what_the_tests_say():
+    results = [
+        make_results("cora", "A, one (1-2)", 0.1, 0.1),
+        make_results("cora", "B", -0.05),
+        make_results("cora", "C", 0.0),
+    ]
+    text = summary.sentences(results, summary.ADAM)
+    assert text.startswith("More accurate on 1 of 3 (A, one), by 10.0 points; ")
+    assert "less accurate on 1 of 3 (B), by 5.0 points; " in text
+    assert "no significant difference on the other (-0.5 to +0.5" in text
+    assert "A lower loss on 1; no significant difference in loss on 2." in text
+    text = summary.sentences(results[2:], summary.ADAM)
+    assert text.startswith("No significant difference on the only task (")
+
+
+def test_sentences_are_corrected_for_their_tests():
+    """A gain that is significant alone, but not among many."""
+    weak = make_results("cora", "A", 0.007)
+    (alone,) = summary.outcomes([weak], summary.ADAM, 0)[summary.AHEAD]
+    assert 0.001 < alone[1].p < statistics.LEVEL
+    words = summary.outcomes([weak] * 50, summary.ADAM, 0)
+    assert len(words[statistics.NO_DIFFERENCE]) == 50
+
+
+def test_choices_follow_from_the_accuracies():
+    results = [
+        make_results("cifar10/relu", "A", 0.1),
+        make_results("cifar10/binary", "B", -0.1),
+        make_results("mnist", "C", 0.0),
+        make_results("cora", "D", 0.1),
+        make_results("cora", "E", -0.1),
+    ]
+    blocks = summary.blocks(results, [], {})
+    heads = [
+        line.split(":")[0] for line in blocks["summary/groups"].split("\n")
+    ]
+    assert heads == [f"- **{head}" for head in summary.CHOICES]
+    rows = blocks["summary/choices"].split("\n")[2:]
+    uses = [row.split(" | ")[1] for row in rows]
+    assert uses == list(summary.CHOICES.values())
