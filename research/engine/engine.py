@@ -24,7 +24,7 @@ from tensorflow import keras
 from keras_qpsbgd._messages import reason
 
 
-def perform(waves, work, store, processes=1, total=None, verbose=1):
+def perform(waves, work, store, processes=1, total=None, verbose=1, together=1):
     """Performs all jobs that have no record.
 
     Args:
@@ -40,6 +40,8 @@ def perform(waves, work, store, processes=1, total=None, verbose=1):
         total: Integer (optional). Number of jobs without a record in all waves.
             `None` counts them, which requests all waves at once.
         verbose: 1 shows a progress bar, 0 shows nothing.
+        together: Integer. Number of consecutive jobs that one process performs.
+            Defaults to `1`, so that all processes end at about the same time.
 
     Raises:
         ValueError: If `work` cannot be pickled.
@@ -53,7 +55,7 @@ def perform(waves, work, store, processes=1, total=None, verbose=1):
         return
     bar = _bar(total) if verbose else None
     done = 0
-    with _open(work, processes) as perform_all:
+    with _open(work, processes, together) as perform_all:
         for jobs in waves:
             missing = [job for job in jobs if job not in store]
             for job, result, seconds in perform_all(missing):
@@ -76,7 +78,7 @@ def _bar(total):
 
 
 @contextlib.contextmanager
-def _open(work, processes):
+def _open(work, processes, together):
     """Yields a function that runs jobs and yields their results and times."""
     if processes != 1:
         import joblib
@@ -100,7 +102,7 @@ def _open(work, processes):
             joblib.parallel_config("loky", inner_max_num_threads=1),
             joblib.Parallel(
                 processes,
-                batch_size=1,
+                batch_size=together,
                 pre_dispatch="all",
                 return_as="generator_unordered",
             ) as parallel,

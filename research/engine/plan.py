@@ -152,13 +152,14 @@ def num_missing(items):
     return sum(item.num_missing() for item in items)
 
 
-def make_missing(items, processes, verbose=1):
+def make_missing(items, processes, verbose=1, together=1):
     """Performs all missing runs.
 
     Args:
         items: list of `Item`. Those of one task have the same folder.
         processes: see `engine.perform`.
         verbose: 1 shows a progress bar, 0 shows nothing.
+        together: see `engine.perform`.
     """
     if processes == 1:
         # One method after the other, so that graphs are compiled only once.
@@ -183,6 +184,7 @@ def make_missing(items, processes, verbose=1):
         processes,
         total=num_missing(items),
         verbose=verbose,
+        together=together,
     )
 
 

@@ -16,6 +16,7 @@ from research import code_version
 from research.engine import engine
 from research.engine import plan
 from research.engine import records
+from research.experiments.catalogue import QUICK_SEEDS
 from research.experiments.catalogue import items_of
 from research.experiments.catalogue import tasks_of
 from research.experiments.options import Options
@@ -127,7 +128,9 @@ def _run(folders, options, flags, processes):
     try:
         # All at once: processes start once, and no core waits for an
         # experiment to end.
-        plan.make_missing(everything, processes)
+        # Short runs take less time than the compilation of their graphs.
+        together = QUICK_SEEDS if options.quick else 1
+        plan.make_missing(everything, processes, together=together)
     finally:
         for name, folder in folders.items():
             if plan.num_missing(items[name]) < missing[name]:
