@@ -3,9 +3,10 @@
 `python -m research pages` writes them. `runs.jsonl` has the runs. Those on seed
 100 chose the settings, by validation accuracy, and the others report. There is
 a table for each network and number of epochs. The p-values are those of paired
-t-tests against the averaged rule, over the seeds that both methods have. A
-dagger marks a setting at an end of its grid. A line above them names the
-programs that were exported by other code than the present one.
+t-tests against the averaged rule, over the seeds that both methods have,
+corrected by Holm's method for all methods of a table. A dagger marks a setting
+at an end of its grid. A line above them names the programs that were exported
+by other code than the present one.
 
 `curves.png` shows the longest trainings of each network. Its time axis
 has the times per step of `times.jsonl`, which were measured with nothing
@@ -21,11 +22,19 @@ import numpy as np
 from research import code_version
 from research.cifar10 import records
 from research.engine import figures
+from research.engine.statistics import Measure
+from research.engine.statistics import holm
 from research.engine.statistics import mean_and_error
 from research.engine.statistics import paired_test
+from research.engine.tables import difference_text
 from research.engine.tables import markdown_table
+from research.engine.tables import p_text
 
 OURS = "averaged"
+MEASURES = (
+    Measure("test", "test accuracy", True),
+    Measure("loss", "training loss", False),
+)
 NAMES = {
     OURS: "`QPSBGD()`",
     "adam": "Adam",
@@ -129,12 +138,14 @@ def chosen(runs, program, epochs):
 
 def table(runs, epochs):
     """Returns the table of a network and a number of epochs."""
-    ours = chosen(runs, OURS, epochs)
+    of_program = {
+        program: found
+        for program in methods(runs)
+        if (found := chosen(runs, program, epochs))
+    }
+    cells = {measure: _cells(of_program, measure) for measure in MEASURES}
     rows = []
-    for program in methods(runs):
-        found = chosen(runs, program, epochs)
-        if not found:
-            continue
+    for program, found in of_program.items():
         best = records.best(
             [run for run in runs if run["program"] == program], epochs
         )
@@ -151,25 +162,40 @@ def table(runs, epochs):
                 str(len(set(map(records.configuration, tuning)))),
                 settings_text(tuning),
                 str(len(found)),
-                *_cells(found, ours, "test"),
-                *_cells(found, ours, "loss"),
+                *(cell for of in cells.values() for cell in of[program]),
             ]
         )
-    head = ["method", "tries", "rate", "seeds", "test accuracy", "p"]
-    return markdown_table([*head, "training loss", "p"], rows)
+    head = ["method", "tries", "rate", "seeds"]
+    for measure in MEASURES:
+        head += [measure.label, "difference, 95 % interval", "p (Holm)"]
+    return markdown_table(head, rows)
 
 
-def _cells(found, ours, key):
-    """Returns the mean with its error, and the p-value."""
-    values, our_values = (
-        {seed: np.nan if run[key] is None else run[key] for seed, run in r}
-        for r in (found.items(), ours.items())
-    )
-    mean, error = mean_and_error(list(values.values()))
-    text = f"{mean:.4f} ± {error:.4f}" if len(values) > 1 else f"{mean:.4f}"
-    test = paired_test(our_values, values)
-    is_shown = found != ours and np.isfinite(test.p)
-    return text, f"{test.p:.1g}" if is_shown else ""
+def _cells(of_program, measure):
+    """Returns mean with error, difference and p-value for each program."""
+    values = {
+        program: {
+            seed: np.nan if run[measure.key] is None else run[measure.key]
+            for seed, run in found.items()
+        }
+        for program, found in of_program.items()
+    }
+    others = [program for program in values if program != OURS]
+    ours = values.get(OURS, {})
+    tests = holm([paired_test(values[program], ours) for program in others])
+    cells = {OURS: ("", "")}
+    for program, test in zip(others, tests):
+        p = p_text(test.p) if np.isfinite(test.p) else ""
+        cells[program] = difference_text(test, measure), p
+    return {
+        program: (_mean_text(list(found.values())), *cells[program])
+        for program, found in values.items()
+    }
+
+
+def _mean_text(values):
+    mean, error = mean_and_error(values)
+    return f"{mean:.4f} ± {error:.4f}" if len(values) > 1 else f"{mean:.4f}"
 
 
 def settings_text(tuning):

@@ -57,10 +57,12 @@ class Readings:
 
     def of_task(self, name):
         """Returns the readings for which a task was run."""
+        # Without curves there is one number per run.
         return [
             (loss, iterate)
             for loss, iterate in READINGS
             if self.fresh(loss, name)
+            and (iterate == "last" or self.task(name).kind == "curves")
         ]
 
     def fresh(self, loss, name):
