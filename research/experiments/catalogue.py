@@ -21,6 +21,7 @@ FIRST_SEED = 300
 MAX_SEEDS = 700  # tuning seeds start at 1,000
 QUICK_SEEDS = QUICK_CONFIGURATIONS = 2
 PAPER_SEEDS = 10
+PAPER_TUNING_SEEDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +143,8 @@ def _item(task, key, options, runs):
 def _new_item(task, method, grid, options, runs, like=None):
     fresh = _num_fresh_seeds(task, method.key, options)
     tuning = task.tuning_seeds
+    if options.paper:
+        tuning = min(tuning, PAPER_TUNING_SEEDS)
     return Item(
         task=task,
         method=method,

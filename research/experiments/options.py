@@ -17,8 +17,8 @@ DEFAULT = tuple(key for key in METHODS if key not in HOST)
 # `ridge` is slow for wide layers. The ablation has it as a solver.
 WIDE = tuple(key for key in DEFAULT if key != "ridge")
 LOSSES = ("mean", "sum")
-# Those of the paper, and Adam as a further rate for BinaryConnect.
-PAPER_METHODS = ("native", "sgd", "signsgd", "adam", "proxquant")
+# BinaryConnect is SGD there.
+PAPER_METHODS = ("native", "sgd", "signsgd", "proxquant")
 # `--quick` runs all methods on the smallest task, and these on all others.
 QUICK_TASK = "logistic"
 QUICK_METHODS = ("native", "adam")
