@@ -17,7 +17,6 @@ from research.experiments.tables import median_seconds
 AHEAD, BEHIND = "ahead", "behind"
 WORDS = (AHEAD, BEHIND, statistics.NO_DIFFERENCE)
 ADAM = METHODS["adam"].label
-EXACT = "solver: exact"  # a variant of the ablation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,6 @@ def blocks(results, described, times):
         f"- **Against {name_of(signum)}**, the rule without couplings. "
         f"{sentences(results, signum)}",
         f"- **Against the paper's rule.** {sentences(results, paper)}",
-        parts(described, "Exact solutions in place of the default search"),
     ]
     return {
         "summary/groups": "\n".join(
@@ -234,13 +232,11 @@ def cost(described, times):
 # The ablation
 
 
-def parts(described, title=None):
+def parts(described):
     """Returns a line for each part of the rule that the ablation changes.
 
     Args:
         described: list of pairs of a `Description` and its records.
-        title: the only variant is `EXACT`, with this title. `None` returns all
-            variants, with their labels.
     """
     found = {}
     for description, runs in described:
@@ -254,8 +250,6 @@ def parts(described, title=None):
                 if method != OURS and OURS in ours:
                     test = statistics.paired_test(ours[OURS], values)
                     found.setdefault(method, []).append((task, test))
-    if title is not None:
-        found = {title: found[EXACT]} if EXACT in found else {}
     return "\n".join(_part(method, tests) for method, tests in found.items())
 
 

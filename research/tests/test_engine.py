@@ -47,6 +47,13 @@ def test_finished_jobs_are_not_repeated(tmp_path):
     assert store[JOBS[1]] == {**JOBS[1], "value": 0.333333}
 
 
+def test_processes_take_several_jobs_at_once(tmp_path):
+    store = open_store(tmp_path)
+    engine.perform([JOBS], work, store, processes=2, verbose=0, together=2)
+    assert [store[job]["value"] for job in JOBS[:2]] == [0.0, 0.333333]
+    assert len(store) == len(JOBS)
+
+
 # --- Records ---
 
 
