@@ -22,7 +22,6 @@ from research.engine.training import Trainer
 from research.experiments import catalogue
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import HOST
-from research.experiments.options import LOSSES
 from research.experiments.options import Options
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction
@@ -295,45 +294,6 @@ def test_runs_of_another_grid_are_refused(tmp_path):
         item.check()
 
 
-# --- `--paper` and `--quick` ---
-
-
-def test_the_loss_can_be_a_sum(monkeypatch):
-    """Its gradient is larger by the number of rows. Reported losses are not."""
-    gradients, losses = {}, {}
-    for loss in LOSSES:
-        options = dataclasses.replace(PAPER, loss=loss)
-        (task,) = catalogue.tasks_of("logistic", options)
-        trainer = Trainer(task, task.load(None), METHODS["sgd"], {})
-        monkeypatch.setattr(trainer, "_steps", lambda *_: None)
-        run = trainer.run(0, {"rate": 0.1}, FRESH)
-        losses[loss] = run["result"]["train_loss"]
-        rows = np.arange(16, dtype="int32")
-        gradients[loss] = trainer.gradients(rows)[0].numpy()
-    np.testing.assert_allclose(
-        gradients["sum"], 16 * gradients["mean"], rtol=1e-5
-    )
-    assert losses["sum"] == losses["mean"]
-
-
-def test_paper_stands_only_beside_its_own_settings():
-    for options, expected in ((FULL, False), (PAPER, True)):
-        (task, *_) = catalogue.tasks_of("mnist-pairs", options)
-        assert bool(task.paper) == expected
-
-
-def test_quick_runs_few_methods(tmp_path):
-    options = Options(quick=True)
-    runs = records.Runs(tmp_path)
-    items = {
-        name: catalogue.items_of(name, options, runs) for name in EXPERIMENTS
-    }
-    keys = {item.method.key for item in items["logistic"]}
-    assert keys == set(METHODS) - set(HOST)
-    assert [item.method.key for item in items["mnist"]] == ["native", "adam"]
-    assert sum(item.size() for found in items.values() for item in found) < 200
-
-
 # --- The command ---
 
 
@@ -343,6 +303,7 @@ def test_quick_runs_few_methods(tmp_path):
         (["all", "cara"], "`NAME` must be .* Received: cara"),
         (["karate", "--seeds", "701"], "at most 700.*Received: 701"),
         (["mnist", "--paper"], "no such experiment. Received: mnist"),
+        (["karate", "--loss", "sum"], "`--loss` needs `--paper`"),
     ],
 )
 def test_wrong_words(words, message, tmp_path, capsys):
