@@ -47,6 +47,6 @@ def test_quick_runs_few_methods(tmp_path):
         name: catalogue.items_of(name, options, runs) for name in EXPERIMENTS
     }
     keys = {item.method.key for item in items["logistic"]}
-    assert keys == set(METHODS) - set(HOST)
+    assert {"ridge", "paper", "bop", "real"} <= keys and not {*HOST} & keys
     assert [item.method.key for item in items["mnist"]] == ["native", "adam"]
     assert sum(item.size() for found in items.values() for item in found) < 200
