@@ -115,7 +115,8 @@ METHODS = {method.key: method for method in _ALL}
 
 _OURS = {
     "signsgd": optimizers.SignSGD,
-    # The rule of QP-SBGD without couplings.
+    # QP-SBGD without couplings, without looking ahead, and with steps of
+    # the same length.
     "signum": functools.partial(optimizers.SignSGD, momentum=0.9),
     "proxquant": optimizers.ProxQuant,
     "bop": optimizers.Bop,
