@@ -70,9 +70,7 @@ def tasks(options):
         (deep, variants(spread(0.0005, 0.02, 4, below=1))),
         (
             graph,
-            variants(
-                spread(0.001, 0.1, 4, below=1, above=2), real, is_wide=True
-            ),
+            variants(spread(0.001, 0.1, 4, above=3), real, is_wide=True),
         ),
     )
     return [

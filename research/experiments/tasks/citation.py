@@ -166,7 +166,7 @@ def _task(options, name, graph, steps, **settings):
 def _grids(steps):
     """Sixteen configurations for each method."""
     return grids(
-        qp=spread(0.0046, 0.46, 4),
+        qp=spread(0.021, 2.1, 4),
         sign=spread(0.0001, 0.1, 4),
         adam=spread(0.0001, 0.1, 4),
         sgd=spread(0.02, 20.0, 4),
