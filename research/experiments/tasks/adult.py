@@ -137,6 +137,7 @@ def two_layer_tasks(options):
                 (0.3, 100.0),
                 (1e-4, 1e-1),
                 TRAININGS[TWO_LAYERS].steps,
+                more=2,
             ),
             **LOSSES,
             methods=tuple(METHODS),
