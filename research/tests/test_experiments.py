@@ -14,6 +14,7 @@ from research.__main__ import main
 from research.engine import plan
 from research.engine import records
 from research.engine.methods import METHODS
+from research.engine.methods import Update
 from research.engine.task import FRESH
 from research.engine.task import TUNING
 from research.engine.task import Split
@@ -30,6 +31,7 @@ from research.experiments.tasks import citation
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import mnist_pairs
+from research.experiments.tasks import networks
 
 pytestmark = pytest.mark.once
 
@@ -415,6 +417,32 @@ def test_methods_start_alike(monkeypatch):
     dropout = trainer.model_variables()[6:]
     assert [list(w.numpy()) for w in dropout] == [[4, 0]]
     assert (seen[-1] != seen[0]).any()
+
+
+# --- The ablation ---
+
+
+def test_without_couplings_is_signum_with_our_step_size():
+    methods = {m.label: m for m, _ in task_of("ablation-cora-binary").variants}
+    method = methods["no couplings (Signum with our step size)"]
+    model = networks.mlp((3, 2), "binary")
+    (kernel,) = marked_kernels(model)
+    update = Update(method, model, [kernel], {})
+    update.set_rates(0.1, 0.0)
+    rng = np.random.default_rng(0)
+    momentum, square, last = 0.0, 0.0, kernel.numpy()
+    for step in range(1, 4):
+        gradient = rng.normal(size=(3, 2)).astype("float32")
+        update.apply([gradient])
+        momentum = 0.9 * momentum + 0.1 * gradient
+        square = 0.999 * square + 0.001 * np.mean(gradient**2)
+        # Nesterov: one step ahead with the same gradient.
+        ahead = 0.9 * momentum + 0.1 * gradient
+        ahead /= 1 - 0.9 ** (step + 1)
+        size = np.sqrt(np.mean(ahead**2) / (square / (1 - 0.999**step)))
+        expected = last - 0.1 * size * np.sign(ahead)
+        last = kernel.numpy()
+        np.testing.assert_allclose(last, expected, rtol=1e-4, atol=1e-6)
 
 
 # --- Accuracy ---
