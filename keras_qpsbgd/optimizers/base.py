@@ -97,7 +97,8 @@ class BinaryOptimizer(_keras.Optimizer):
             )
         super().build(variables)
         self._binary = binary
-        self._names = statistics.names_of([m for m in marks if m is not None])
+        names = statistics.names_of([m for m in marks if m is not None])
+        self._names = {mark: names[mark] for mark in binary.values()}
         self._known = frozenset(map(self.variable_key, variables))
         self.add_state(list(binary.values()))
         _keras.build_inner(self.real_optimizer, real)

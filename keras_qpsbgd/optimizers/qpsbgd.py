@@ -237,16 +237,6 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             )
         ]
 
-    def _blocks_note(self):
-        """Returns which layers have several blocks, for error messages."""
-        notes = [
-            f"`{self._names[mark]}` has {mark.num_variables} inputs in "
-            f"{len(sizes)} blocks of couplings with {sizes[0][0]} inputs"
-            for mark in self._binary.values()
-            if len(sizes := self._sizes([mark])) > 1
-        ]
-        return f" ({'; '.join(notes)})" if notes else ""
-
     @tf.autograph.experimental.do_not_convert
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Updates the variables with their straight-through gradients.
@@ -267,7 +257,9 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
         is_connected = self._is_connected
         binary, real = self.split(grads, trainable_variables)
         sizes = self._sizes(self._binary.values())
-        self._solver.check(sizes, self._blocks_note)
+        self._solver.check(
+            sizes, lambda: self.update_rule.blocks_note(self._names)
+        )
         marks = [mark for _, _, mark in binary]
         self.update_rule.check(marks, is_connected, self._warn_once)
         checked = [

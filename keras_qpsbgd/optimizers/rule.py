@@ -70,6 +70,20 @@ class Rule:
             return [(num_variables, num_columns)]
         return blocks.block_sizes(num_variables, num_columns, self.widest)
 
+    def blocks_note(self, names):
+        """Returns which layers have several blocks, for error messages.
+
+        Args:
+            names: Dictionary that maps each `BinaryKernel` to its name.
+        """
+        notes = [
+            f"`{name}` has {mark.num_variables} inputs in {len(sizes)} blocks "
+            f"of couplings with {sizes[0][0]} inputs"
+            for mark, name in names.items()
+            if len(sizes := self.problem_sizes(mark.num_variables, 1)) > 1
+        ]
+        return f" ({'; '.join(notes)})" if notes else ""
+
     def add_couplings(self, mark, add_array, index, aggregation):
         """Creates the variable of the couplings of a kernel."""
         count, width = blocks.block_shape(mark.num_variables, self.widest)

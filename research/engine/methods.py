@@ -9,7 +9,9 @@ are other variables, a `real_rate`. Its other entries are passed to the
 optimizer of the method. All methods have the same number of configurations.
 QP-SBGD, its relaxations, BinaryConnect and the real-valued network have a
 learning rate to tune. ProxQuant has a learning rate and a regularization
-strength, and Bop has an averaging rate and a threshold.
+strength, and Bop has an averaging rate and a threshold. `kappa`, `momentum` and
+`covariance_decay` of QP-SBGD are the defaults of the rule on every task. No
+task tunes them, and only the ablation varies them.
 
 A step of QP-SBGD moves every latent weight by the learning rate, so the default
 rates are proportional to the size of these weights, \(a = \sqrt{6 / (n + m)}\).
@@ -103,6 +105,8 @@ _ALL = (
     Method("proxquant", "ProxQuant", weights="latent"),
     Method("bop", "Bop"),
     Method("frozen", "frozen at random"),
+    # It trains nothing, see `training.Constant`.
+    Method("constant", "constant answer"),
     # Not a baseline: it shows how much accuracy binary weights cost.
     Method("real", "real weights", weights="real"),
 )
@@ -111,7 +115,8 @@ METHODS = {method.key: method for method in _ALL}
 
 _OURS = {
     "signsgd": optimizers.SignSGD,
-    # The rule of QP-SBGD without couplings.
+    # QP-SBGD without couplings, without looking ahead, and with steps of
+    # the same length.
     "signum": functools.partial(optimizers.SignSGD, momentum=0.9),
     "proxquant": optimizers.ProxQuant,
     "bop": optimizers.Bop,
@@ -254,6 +259,7 @@ def grids(
             for configuration in grid([rate], real_rates, threshold=threshold)
         ],
         "frozen": grid([None], frozen_real_rates),
+        "constant": grid([None]),
         "real": grid(real or adam, real_rates),
     }
 

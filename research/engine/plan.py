@@ -18,7 +18,7 @@ from research.engine.methods import NOT_FOR_THE_OPTIMIZER
 from research.engine.methods import Method
 from research.engine.task import FRESH
 from research.engine.task import TUNING
-from research.engine.training import Trainer
+from research.engine.training import trainer_of
 
 FIRST_TUNING_SEED = 1_000
 # Grids vary one of these. For Bop it is the threshold.
@@ -268,7 +268,7 @@ class Work:
         if key not in self._trainers:
             if self._source[0] != task.name:
                 self._source = task.name, task.load(data_dir)
-            self._trainers[key] = (task.trainer or Trainer)(
+            self._trainers[key] = trainer_of(task, method)(
                 task, self._source[1], method, settings
             )
         return self._trainers[key]

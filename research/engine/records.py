@@ -6,7 +6,7 @@ runs of a comparison or of an experiment are
 
     OUT/runs.jsonl       results
     OUT/times.jsonl      CPU seconds, which vary
-    OUT/meta.json        command, date, packages
+    OUT/meta.json        command, date, packages, machines
 
 A record of such a run is
 

@@ -129,7 +129,11 @@ class Trainer:
         """Assigns the data to the variables that the graphs read."""
         for name, split in splits.items():
             if name not in self._data:
-                self._data[name] = _Data(split)
+                shapes = [part.shape[1:] for part in split.inputs]
+                if self.task.is_graph:
+                    # Seeds may have graphs of different sizes.
+                    shapes = [part.shape[1:] for part in self.model.inputs]
+                self._data[name] = _Data(split, shapes)
             else:
                 self._data[name].assign(split)
 
@@ -224,12 +228,7 @@ class Trainer:
         y = tf.gather(data.y, rows)
         scores = {"loss": self.loss(logits, y)}
         if self.task.loss is None:
-            if logits.shape[-1] == 1:
-                predicted = tf.cast(logits[:, 0] > 0, tf.int32)
-            else:
-                predicted = tf.argmax(logits, axis=1, output_type=tf.int32)
-            correct = tf.cast(predicted == y, tf.float32)
-            scores["accuracy"] = tf.reduce_mean(correct)
+            scores["accuracy"] = accuracy(logits, y)
         return scores
 
     def _append_scores(self, curves, splits):
@@ -243,23 +242,96 @@ class Trainer:
                     curve.append(float(found[score]))
 
 
-class _Data:
-    """A split in variables, so that all seeds can share one graph."""
+class Constant:
+    """Gives every row the same answer: the shares of the training classes.
 
-    def __init__(self, split):
+    A method that is not better has learned nothing. See `Trainer`.
+
+    Raises:
+        ValueError: If the task has a loss of its own.
+    """
+
+    def __init__(self, task, source, method, settings):
+        del method, settings
+        if task.loss is not None:
+            raise ValueError(
+                "The constant answer needs a task with classes. Received: "
+                f"loss={task.loss}"
+            )
+        self.task = task
+        self.source = source
+
+    def run(self, seed, configuration, stage):
+        """Returns the scores of the constant answer as a record."""
+        del configuration
+        splits = self.task.splits(self.source, seed, stage)
+        classes = {name: one.y[one.rows] for name, one in splits.items()}
+        num_classes = 1 + max(y.max() for y in classes.values())
+        counts = np.bincount(classes["train"], minlength=num_classes)
+        shares = counts / counts.sum()
+        result = {"epoch": 0}
+        for name, y in classes.items():
+            with np.errstate(divide="ignore"):
+                result[f"{name}_loss"] = -np.mean(np.log(shares[y]))
+            result[f"{name}_accuracy"] = np.mean(y == shares.argmax())
+        return {"curves": {}, "result": result}
+
+
+def trainer_of(task, method):
+    """Returns the class that performs the runs of a method."""
+    if method.key == "constant":
+        return Constant
+    return task.trainer or Trainer
+
+
+def accuracy(logits, y):
+    """Returns the share of correct rows, with half a row for a tie of two.
+
+    A single logit is compared with 0. In small binary networks, which have few
+    different outputs, the highest logits are often exactly equal. If k classes
+    share the highest logit and the correct class is one of them, the row counts
+    1 / k. This is the expected accuracy if chance breaks the tie. The first
+    class, as in `argmax`, may be the frequent one or the rare one.
+
+    Args:
+        logits: tensor of shape `(rows, classes)` or `(rows, 1)`.
+        y: classes.
+    """
+    if logits.shape[-1] == 1:
+        logits = tf.concat([tf.zeros_like(logits), logits], axis=1)
+    highest = tf.reduce_max(logits, axis=1, keepdims=True)
+    best = tf.cast(logits == highest, tf.float32)
+    correct = tf.gather(best, y, axis=1, batch_dims=1)
+    # No logit is the highest if some are NaN. Then the row is wrong.
+    return tf.reduce_mean(
+        tf.math.divide_no_nan(correct, tf.reduce_sum(best, axis=1))
+    )
+
+
+class _Data:
+    """A split in variables, so that all seeds can share one graph.
+
+    Args:
+        split: a `Split`.
+        shapes: shapes of a row of each input, with `None` for sizes that differ
+            between seeds.
+    """
+
+    def __init__(self, split, shapes):
         self._split = split
         self.inputs = tuple(
-            tf.Variable(array, trainable=False)
+            tf.Variable(array, trainable=False, shape=(None, *shape))
             if isinstance(array, np.ndarray)
             else array
-            for array in split.inputs
+            for array, shape in zip(split.inputs, shapes)
         )
         self.num_rows = len(split.rows)
         # The stage `tuning` may have fewer training rows.
         self.rows = tf.Variable(
             split.rows.astype("int32"), trainable=False, shape=(None,)
         )
-        self.y = tf.Variable(_targets(split.y), trainable=False)
+        y = _targets(split.y)
+        self.y = tf.Variable(y, trainable=False, shape=(None, *y.shape[1:]))
 
     def assign(self, split):
         for variable, old, new in zip(

@@ -32,7 +32,10 @@ FIRST = ("mnist", "cora", "pubmed", "karate", "adult-10layer", "adult-2layer")
 OURS = METHODS["native"].label
 REAL = METHODS["real"].label
 # Other solvers of the same rule are not other methods.
-NOT_COMPARED = (REAL, *(METHODS[key].label for key in (*HOST, "ridge")))
+NOT_COMPARED = (
+    REAL,
+    *(METHODS[key].label for key in (*HOST, "ridge", "constant")),
+)
 # The methods in the picture, from left to right in its legend.
 SHOWN = ("adam", "momentum", "sgd", "signum", "signsgd", "bop", "proxquant")
 SHOWN = tuple(METHODS[key].label for key in (*SHOWN, "paper"))

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import platform
 
 from keras_qpsbgd import disk
 from research import code_version
@@ -21,6 +22,8 @@ from research.experiments.catalogue import items_of
 from research.experiments.catalogue import tasks_of
 from research.experiments.options import Options
 
+# Instruction sets for which TensorFlow has code of its own.
+INSTRUCTIONS = ("avx", "avx2", "fma", "avx512", "amx", "asimd", "sve")
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Options that must be the same for all runs of a folder.
 SETTINGS = ("quick", "paper", "loss")
@@ -142,18 +145,22 @@ def _run(folders, options, flags, processes):
 
 
 def write_meta(folder, command):
-    """Adds a command, its date, and packages to `meta.json`."""
+    """Adds a command, its date, packages and the machine to `meta.json`."""
     before = records.read_meta(folder)
 
     def with_new(key, line):
         lines = [*before.get(key, "").splitlines(), line]
         return "\n".join(dict.fromkeys(lines))
 
+    machines = before.get("machines", [])
+    if (this := machine()) not in machines:
+        machines = [*machines, this]
     meta = {
         **before,
         "command": with_new("command", command),
         "date": with_new("date", datetime.date.today().isoformat()),
         "packages": _versions(),
+        "machines": machines,
     }
     disk.write(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
 
@@ -165,3 +172,30 @@ def _versions():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
+
+
+def machine():
+    """Returns what rounding depends on, besides the code and the packages.
+
+    If a run differs from its record on another machine, this may be the cause.
+
+    Returns:
+        A dict with the model of the processor (`cpu`), its `architecture`, its
+        `instructions` for vectors, and the `threads` of a process.
+    """
+    path = pathlib.Path("/proc/cpuinfo")
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    # ARM calls the flags "Features" and has no model.
+    found = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        found.setdefault(name.strip(), value.strip())
+    flags = found.get("flags", found.get("Features", "")).split()
+    return {
+        "cpu": found.get("model name") or platform.processor(),
+        "architecture": platform.machine(),
+        "instructions": " ".join(
+            sorted(flag for flag in flags if flag.startswith(INSTRUCTIONS))
+        ),
+        "threads": 1,
+    }

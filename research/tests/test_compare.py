@@ -123,6 +123,7 @@ def test_all_methods_get_four():
     for scale, layers, steps in ((1.2, 1, 1), (0.05, 20, 10**6)):
         grids = default_grids(scale, layers, steps, True)
         assert {*grids} == {*METHODS} - {"gurobi", "dwave"}
+        assert grids.pop("constant") == [{}]
         for grid in grids.values():
             assert len({records.text_of(one) for one in grid}) == 4
             for one in grid:

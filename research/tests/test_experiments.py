@@ -14,12 +14,16 @@ from research.__main__ import main
 from research.engine import plan
 from research.engine import records
 from research.engine.methods import METHODS
+from research.engine.methods import Update
 from research.engine.task import FRESH
 from research.engine.task import TUNING
 from research.engine.task import Split
 from research.engine.task import marked_kernels
 from research.engine.training import Trainer
+from research.engine.training import accuracy
+from research.engine.training import trainer_of
 from research.experiments import catalogue
+from research.experiments import reproduce
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import HOST
 from research.experiments.options import Options
@@ -27,6 +31,7 @@ from research.experiments.tasks import citation
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import mnist_pairs
+from research.experiments.tasks import networks
 
 pytestmark = pytest.mark.once
 
@@ -204,7 +209,39 @@ def test_splits(name):
         assert batches.ndim == 3
 
 
+def test_random_splits_of_a_graph(monkeypatch):
+    """Seeds may have graphs of different sizes, without any padding."""
+    monkeypatch.setattr(citation, "TEST_NODES", 20)
+    task = task_of("cora-binary")
+    source = task.load(None)
+    graph = small_graph("cora")
+    a = citation.layers.BinaryGraphConv.preprocess(graph.a)
+    every = a @ graph.x.toarray()
+    sizes = set()
+    trainer = Trainer(task, source, METHODS["signum"], {})
+    for seed in range(300, 304):
+        split = task.splits(source, seed, FRESH)["test"]
+        x, rows = split.inputs
+        assert len(x) == rows.shape[1] and len(rows) == len(split.y) == 20
+        assert x.any(axis=1).all() and rows.any(axis=0).all()
+        # The first node has all its neighbors.
+        scale = np.sqrt(np.mean(np.square(every)))
+        products = {tuple(np.round(row, 3)) for row in a @ every / scale}
+        assert tuple(np.round((rows @ x)[0], 3)) in products
+        sizes.add(len(x))
+        result = trainer.run(seed, {"rate": 0.1}, FRESH)["result"]
+        assert np.isfinite(list(result.values())).all()
+    assert len(sizes) > 1
+
+
 # --- The plan ---
+
+
+def test_no_task_tunes_the_options_of_the_rule(tmp_path):
+    for item in all_items(FULL, tmp_path):
+        if not item.task.variants:
+            allowed = {"rate", "real_rate", "regularization", "threshold"}
+            assert all({*one} <= allowed for one in item.grid)
 
 
 @pytest.mark.parametrize("options", [FULL, PAPER])
@@ -324,6 +361,8 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "logistic" / "logistic.png").stat().st_size > 0
     meta = records.read_meta(tmp_path / "logistic")
     assert "reproduce logistic --seeds 2" in meta["command"]
+    assert meta["machines"] == [reproduce.machine()]
+    assert meta["machines"][0]["threads"] == 1
     monkeypatch.setattr(plan.Work, "__call__", None)
     assert main(words) == 0
     assert (tmp_path / "README.md").read_text() == page
@@ -376,6 +415,71 @@ def test_methods_start_alike(monkeypatch):
     dropout = trainer.model_variables()[6:]
     assert [list(w.numpy()) for w in dropout] == [[4, 0]]
     assert (seen[-1] != seen[0]).any()
+
+
+# --- The ablation ---
+
+
+def test_without_couplings_is_signum_with_our_step_size():
+    methods = {m.label: m for m, _ in task_of("ablation-cora-binary").variants}
+    method = methods["no couplings (Signum with our step size)"]
+    model = networks.mlp((3, 2), "binary")
+    (kernel,) = marked_kernels(model)
+    update = Update(method, model, [kernel], {})
+    update.set_rates(0.1, 0.0)
+    rng = np.random.default_rng(0)
+    momentum, square, last = 0.0, 0.0, kernel.numpy()
+    for step in range(1, 4):
+        gradient = rng.normal(size=(3, 2)).astype("float32")
+        update.apply([gradient])
+        momentum = 0.9 * momentum + 0.1 * gradient
+        square = 0.999 * square + 0.001 * np.mean(gradient**2)
+        # Nesterov: one step ahead with the same gradient.
+        ahead = 0.9 * momentum + 0.1 * gradient
+        ahead /= 1 - 0.9 ** (step + 1)
+        size = np.sqrt(np.mean(ahead**2) / (square / (1 - 0.999**step)))
+        expected = last - 0.1 * size * np.sign(ahead)
+        last = kernel.numpy()
+        np.testing.assert_allclose(last, expected, rtol=1e-4, atol=1e-6)
+
+
+# --- Accuracy ---
+
+
+def test_ties_count_as_half_right():
+    logits = np.array([[0.0], [0.0], [2.0], [-1.0]], "float32")
+    y = np.array([0, 1, 1, 1])
+    assert float(accuracy(logits, y)) == 0.5
+    both = np.concatenate([0 * logits, logits], axis=1)
+    assert float(accuracy(both, y)) == 0.5
+    logits = np.array([[1, 1, 0], [1, 1, 0], [2, 1, 1], [np.nan] * 3])
+    y = np.array([1, 2, 0, 0])
+    assert float(accuracy(logits, y)) == (0.5 + 0 + 1 + 0) / 4
+
+
+def test_constant_answer():
+    y = np.array([1, 1, 1, 0, 1, 0, 0, 0, 1, 1])
+    rows = {"train": np.arange(4), "test": np.arange(4, 10)}
+    splits = {name: Split((), one, y) for name, one in rows.items()}
+    task = types.SimpleNamespace(loss=None, splits=lambda *of: splits)
+    make = trainer_of(task, METHODS["constant"])
+    run = make(task, None, METHODS["constant"], {}).run(0, {}, FRESH)
+    assert run["result"]["train_accuracy"] == 0.75
+    assert run["result"]["test_accuracy"] == 0.5
+    expected = -np.log([0.75, 0.25]).mean()
+    assert run["result"]["test_loss"] == pytest.approx(expected)
+    task.loss = len
+    with pytest.raises(ValueError, match="classes. Received: loss="):
+        make(task, None, METHODS["constant"], {})
+
+
+def test_tables_of_adult_have_the_constant_answer(tmp_path):
+    methods = {"constant": [], "native": []}
+    for item in all_items(FULL, tmp_path):
+        if item.method.key in methods and not item.task.variants:
+            methods[item.method.key].append(item.task.name)
+    adult = [name for name in methods["native"] if name.startswith("adult")]
+    assert methods["constant"] == adult
 
 
 # --- Directions ---

@@ -3,6 +3,8 @@
 Energies are compared in units of E_rand, the mean energy of a random state.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -130,11 +132,32 @@ def test_sweep_over_blocks_equals_plain_sweep(sweep, monkeypatch):
         assert abs(excess).max() < ROUNDING, cell
 
 
+def test_repetitions_update_coupled_variables_one_by_one():
+    """Rectified inputs of few sources couple all variables of a block."""
+    rng = np.random.default_rng(0)
+    n, m = search.BLOCK, 100
+    sources = rng.standard_normal((2000, 6)) @ rng.standard_normal((6, n))
+    rows = np.maximum(sources + rng.standard_normal((2000, n)) / 2, 0)
+    couplings = (rows.T @ rows / 2000).astype("float32")
+    np.fill_diagonal(couplings, 0)
+    old = rng.choice([-1.0, 1.0], size=(n, m)).astype("float32")
+    noise = np.abs(couplings).sum(axis=1).mean() / 5
+    fields = (noise * rng.standard_normal((n, m))).astype("float32")
+    forces = couplings @ old + fields
+    found = search._repeated(
+        forces[None], old[None], couplings[None], search.SEARCH_REPETITIONS
+    )[0]
+    expected = old.copy()
+    for i in range(n):
+        expected[i] = np.where(couplings[i] @ expected + fields[i] > 0, -1, 1)
+    assert np.mean(found != expected) < 0.005
+
+
 def test_search_is_no_worse_than_plain_descent():
     backend = kq.backends.get("native")
     excess = []
-    for cell in CELLS:
-        problem, qubo = layer(cell)
+    for cell, seed in itertools.product(CELLS, range(4)):
+        problem, qubo = layer(cell, seed=seed)
         problem = problem._replace(informative=None)
         start = relaxed.ridge_solution(problem).numpy() >= 0
         plain = descend(qubo, np.where(start, 1.0, -1.0))

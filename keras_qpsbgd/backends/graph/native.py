@@ -18,10 +18,13 @@ from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.qubo import ops
 
 ENUMERATE_UP_TO = 16
-FAST = search.Effort(lanes=2, size=2**17, sweeps=16, min_sweeps=0, work=2**26)
-# A single call of the preset `"once"` may take about a second.
+FAST = search.Effort(
+    lanes=2, size=2**17, sweeps=16, min_sweeps=0, work=2**26, hot=0.5
+)
+# A single call of the preset `"once"` may take about a second. Its problems are
+# large, and get too few sweeps to recover from a hotter start.
 ONCE = search.Effort(
-    lanes=16, size=2**14, sweeps=800, min_sweeps=30, work=2**33
+    lanes=16, size=2**14, sweeps=800, min_sweeps=30, work=2**33, hot=0.2
 )
 PRESETS = {"fast": FAST, "once": ONCE}
 # The descent in float64 takes too long for layers with more weights.

@@ -98,7 +98,9 @@ def binary_graph_network(num_features, num_classes, weights, hidden, momentum):
     """Two graph convolutions with batch normalization, without an encoder.
 
     The features are already multiplied by the adjacency, so the first
-    convolution is a `BinaryDense`.
+    convolution is a `BinaryDense`. The second one needs the rows of the
+    adjacency of the nodes to classify, and is a product with these rows before
+    another `BinaryDense`.
 
     Args:
         num_features: Integer. Features of a node.
@@ -113,7 +115,8 @@ def binary_graph_network(num_features, num_classes, weights, hidden, momentum):
     features = layers.BinaryDense(hidden, **settings)(x)
     features = keras.layers.BatchNormalization(momentum=momentum)(features)
     features = keras.layers.Activation("hard_tanh")(features)
-    outputs = layers.BinaryGraphConv(num_classes, **settings)([features, a])
+    features = keras.layers.Lambda(lambda pair: tf.matmul(*pair))([a, features])
+    outputs = layers.BinaryDense(num_classes, **settings)(features)
     outputs = keras.layers.BatchNormalization(momentum=momentum)(outputs)
     return use_weights(keras.Model([x, a], outputs), weights)
 
