@@ -1,4 +1,4 @@
-"""`python -m research reproduce` and `pages`."""
+"""`python -m research reproduce`, `verify` and `pages`."""
 
 import argparse
 import pathlib
@@ -14,6 +14,7 @@ from research.experiments import claims
 from research.experiments import readings
 from research.experiments import reproduce
 from research.experiments import results
+from research.experiments import verify
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
 from research.experiments.options import LOSSES
@@ -28,6 +29,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def add(commands):
     """Adds the commands."""
     _add_reproduce(commands)
+    _add_verify(commands)
     _add_pages(commands)
 
 
@@ -84,6 +86,40 @@ def _add_reproduce(commands):
     shared.add_data(parser)
     shared.add_processes(parser)
     parser.set_defaults(run=shared.reported(_reproduce))
+
+
+def _add_verify(commands):
+    parser = commands.add_parser(
+        "verify",
+        help="repeat stored runs that are older than the code",
+        description=(
+            "Repeats one run of each method whose records are older than the "
+            "code. If all of its numbers are the same, the pages no longer "
+            "mark these records. The exit code is 1 if a run differs."
+        ),
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(EXPERIMENTS)} (default: all)",
+    )
+    shared.add_output(parser, "results")
+    shared.add_data(parser)
+    shared.add_processes(parser)
+    parser.set_defaults(run=shared.reported(_verify))
+
+
+def _verify(arguments):
+    names = arguments.names or list(EXPERIMENTS)
+    shared.check_names("NAME", names, list(EXPERIMENTS))
+    is_same = verify.verify(
+        names,
+        arguments.output,
+        Options(data_dir=arguments.data_dir),
+        arguments.processes,
+    )
+    return 0 if is_same else 1
 
 
 def _add_pages(commands):

@@ -44,14 +44,7 @@ class Folder:
 
     def options(self, name):
         """Returns the options with which the runs were made."""
-        path = self.path / name / "settings.json"
-        if not path.exists():
-            return self._options
-        settings = read_settings(path)
-        return dataclasses.replace(
-            self._options,
-            **{name: settings[name] for name in SETTINGS},
-        )
+        return options_of(self.path / name, self._options)
 
     def describe(self, name):
         """Returns the `Description` of an experiment."""
@@ -59,19 +52,18 @@ class Folder:
 
     def _note(self, name):
         """Returns a line about the older methods, with its blank line."""
-        now = code_version.version(*CODE)
         runs = self._runs[name]
-        older = {run["method"] for run in runs if run.get("code") != now}
-        if older == {run["method"] for run in runs}:
-            older = {"all methods"}
-        return code_version.note(sorted(older, key=str.casefold))
+        found = older(self.path / name, runs)
+        if found == {run["method"] for run in runs}:
+            found = {"all methods"}
+        return code_version.note(sorted(found, key=str.casefold))
 
     def note(self):
         """Returns a line about the older experiments, with its blank line."""
-        older = [name for name in self._runs if self._note(name)]
+        found = [name for name in self._runs if self._note(name)]
         if overview.is_older(self.path / "cifar10"):
-            older = ["cifar10", *older]
-        return code_version.note(older)
+            found = ["cifar10", *found]
+        return code_version.note(found)
 
     def draw(self):
         """Draws the figures of all tasks."""
@@ -148,6 +140,42 @@ class Folder:
         }
         title = QUICK if self._options.quick else TITLE
         return pages.write(self.path / pages.NAME, title, blocks, pictures)
+
+
+def options_of(folder, options):
+    """Returns the options with which the runs of an experiment were made.
+
+    Args:
+        folder: folder of the experiment.
+        options: `Options`, for what the folder does not say.
+    """
+    path = pathlib.Path(folder, "settings.json")
+    if not path.exists():
+        return options
+    settings = read_settings(path)
+    return dataclasses.replace(
+        options, **{name: settings[name] for name in SETTINGS}
+    )
+
+
+def older(folder, runs):
+    """Returns the labels of the methods that have runs of older code.
+
+    Runs that `verify` has repeated do not count.
+
+    Args:
+        folder: folder of the experiment.
+        runs: list of its runs.
+    """
+    now = code_version.version(*CODE)
+    rows = records.read_meta(folder).get("verified", {}).get(now, [])
+    current = {tuple(row) for row in rows}
+    return {
+        run["method"]
+        for run in runs
+        if run.get("code") != now
+        and (run["task"], run["method"], run.get("code")) not in current
+    }
 
 
 def _tasks_with_runs(description, runs):

@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 
+from research import code_version
 from research import datasets
 from research.__main__ import main
 from research.engine import plan
@@ -24,6 +25,7 @@ from research.engine.training import accuracy
 from research.engine.training import trainer_of
 from research.experiments import catalogue
 from research.experiments import reproduce
+from research.experiments import results
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import HOST
 from research.experiments.options import Options
@@ -368,6 +370,27 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "README.md").read_text() == page
     assert main([*words, "--paper"]) == 1
     assert "Choose another folder" in capsys.readouterr().err
+
+
+def test_verify(tmp_path, monkeypatch, capsys):
+    """Only records that the present code repeats stop being older."""
+    words = ["logistic", "--output", str(tmp_path), "--processes", "1"]
+    quick = ["--quick", "--seeds", "1", "--methods", "adam", "signum"]
+    assert main(["reproduce", *words, *quick]) == 0
+    folder = tmp_path / "logistic"
+    assert main(["verify", *words]) == 0
+    assert "No records are older" in capsys.readouterr().out
+    runs = records.read(folder)
+    changed = next(run for run in runs if run["stage"] == FRESH)
+    changed["result"]["test_loss"] += 1e-3
+    lines = [records.line_of(records.plain(run)) for run in runs]
+    records.write_packed(folder / "runs.jsonl.gz", lines)
+    monkeypatch.setattr(code_version, "version", lambda *paths: "new")
+    both = {"BinaryConnect (Adam)", "BinaryConnect (Signum)"}
+    assert results.older(folder, runs) == both
+    assert main(["verify", *words]) == 1
+    assert capsys.readouterr().out.count("differs") == 1
+    assert results.older(folder, runs) == {changed["method"]}
 
 
 # --- One run ---

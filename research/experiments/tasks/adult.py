@@ -125,7 +125,7 @@ def _task(options, name, **settings):
     )
 
 
-def _grids(options, name, rates, sgd, prox, thresholds):
+def _grids(options, name, rates, sgd, prox, thresholds, more=0):
     training = TRAININGS[name]
     return usual_grids(
         rates,
@@ -133,6 +133,7 @@ def _grids(options, name, rates, sgd, prox, thresholds):
         prox,
         thresholds,
         training.steps,
+        more=more,
         summed=options.summed(training.batch),
     )
 
