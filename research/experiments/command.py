@@ -11,6 +11,7 @@ from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
 from research.engine.methods import METHODS
 from research.experiments import claims
+from research.experiments import front
 from research.experiments import readings
 from research.experiments import reproduce
 from research.experiments import results
@@ -144,6 +145,7 @@ def _pages(arguments):
     for path in studies.write_pages(ROOT / "results"):
         print(path, flush=True)
     print(cifar10_table.draw(ROOT / "results" / "cifar10"))
+    print(front.draw(ROOT / "results"))
     print(stored.draw(ROOT), flush=True)
     blocks = blocks_of(ROOT, default, of_paper)
     for path in pages.files(ROOT):
