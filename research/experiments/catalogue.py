@@ -10,6 +10,7 @@ from research.experiments.options import Description
 from research.experiments.tasks import ablation
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
+from research.experiments.tasks import digits
 from research.experiments.tasks import direction
 from research.experiments.tasks import karate
 from research.experiments.tasks import logistic
@@ -60,6 +61,9 @@ EXPERIMENTS = {
     citation.PUBMED: Experiment("PubMed", citation.pubmed_tasks),
     direction.NAME: Experiment(
         "Direction of the binary gradient", direction.tasks
+    ),
+    digits.NAME: Experiment(
+        "Digits, the first network of README", digits.tasks, in_paper=False
     ),
     mnist.NAME: Experiment(
         "MNIST, ten classes (not in the paper)",
