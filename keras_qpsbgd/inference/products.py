@@ -107,7 +107,7 @@ class Workers:
 
 
 class Output:
-    """What becomes of products: signs, or numbers that are scaled and limited.
+    """Turns products into signs, or into numbers that are scaled and limited.
 
     Args:
         limits: Array (optional). The signs are +1 where a product is at least

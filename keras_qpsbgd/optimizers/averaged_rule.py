@@ -252,6 +252,6 @@ def scaled(covariance, gradient, ahead, factor, is_coupled, start=None):
 
 
 def signum(gradient, ahead):
-    """Returns the problem of a layer without couplings."""
+    """Returns the problems of a layer without couplings, a list of one."""
     informative = ops.has_information(ahead, ops.has_gradient(gradient))
     return [ops.Problem(None, -ahead, informative=informative)]

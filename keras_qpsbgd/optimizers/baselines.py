@@ -33,9 +33,9 @@ class SignSGD(BinaryOptimizer):
     $$m \leftarrow \beta m + (1 - \beta) g , \qquad
       \Omega \leftarrow \Omega - \alpha \, \mathrm{sign}(m) .$$
 
-    The steps have the same size as those of `QPSBGD`, which takes their
-    directions from a QUBO instead. `real_optimizer` updates every other
-    variable.
+    All steps have the same size. Those of `QPSBGD` follow the size of the
+    gradient, and their directions come from a QUBO. `real_optimizer` updates
+    every other variable.
 
     Args:
         learning_rate: A float, a
