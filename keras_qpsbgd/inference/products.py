@@ -29,7 +29,7 @@ except ImportError:  # built without a compiler
 
 KERNELS = ("c", "numpy")
 # Number of words that NumPy compares at a time.
-BLOCK = 2**18
+MAX_WORDS = 2**18
 # Number of entries of the patches that NumPy copies at a time.
 MAX_PATCHES = 2**22
 # Rows that the C kernels compute together.
@@ -273,7 +273,7 @@ class XnorProduct(_Product):
     def _rows(self, value):
         words = value.words.reshape(-1, value.words.shape[-1])
         total = np.zeros((len(words), self.outputs), np.int32)
-        step = max(1, BLOCK // self.arrays[0].size)
+        step = max(1, MAX_WORDS // self.arrays[0].size)
         for plane, kernel in enumerate(self.arrays):
             for start in range(0, len(words), step):
                 different = words[start : start + step, None] ^ kernel

@@ -63,14 +63,14 @@ class Averaged(Rule):
         self.momenta = {}
         self.scalars = {}
 
-    def build(self, marks, add_array, add_slot):
+    def build(self, marks, add_array, add_zeros_like):
         """Creates the variables.
 
         Args:
             marks: List of `statistics.BinaryKernel`.
             add_array: `Optimizer.add_array`.
-            add_slot: Function of a kernel and a name. Returns a variable of
-                zeros with the shape of the kernel.
+            add_zeros_like: Function of a kernel and a name. Returns a variable
+                of zeros with the shape of the kernel.
         """
         for index, mark in enumerate(marks):
             shape = mark.num_variables, mark.num_columns
@@ -89,7 +89,7 @@ class Averaged(Rule):
                     average, self.covariance_decay
                 )
         if self.is_warm:
-            self.states = {m: add_slot(m.kernel, "states") for m in marks}
+            self.states = {m: add_zeros_like(m.kernel, "states") for m in marks}
 
     def check(self, marks, is_connected, warn_once):
         """Warns about layers without statistics.

@@ -8,8 +8,8 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.bits import max_level
-from keras_qpsbgd.layers.weights import binarize
-from keras_qpsbgd.layers.weights import levels
+from keras_qpsbgd.layers.rounding import binarize
+from keras_qpsbgd.layers.rounding import levels
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
 from keras_qpsbgd.optimizers.base import LearningRate
 from keras_qpsbgd.optimizers.base import OptimizerLike
@@ -94,7 +94,7 @@ class SignSGD(BinaryOptimizer):
 
     def add_state(self, marks: Any) -> Any:
         if self.momentum:
-            self._means = self.add_slots(marks, "momentum")
+            self._means = self.add_zeros(marks, "momentum")
 
     def update_kernel(
         self, kernel: Any, gradient: Any, learning_rate: Any
@@ -329,7 +329,7 @@ class Bop(BinaryOptimizer):
         self._means = {}
 
     def add_state(self, marks: Any) -> Any:
-        self._means = self.add_slots(marks, "mean")
+        self._means = self.add_zeros(marks, "mean")
 
     def update_kernel(
         self, kernel: Any, gradient: Any, learning_rate: Any
