@@ -195,10 +195,7 @@ def summary(
         print(found.layers[0].num_qubos)  # 6
         ```
     """
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: model={model!r}"
-        )
+    _keras.check_is_model(model)
     if not model.built:
         raise ValueError(
             "`model` must be built. Call it on data, call `model.build`, or "

@@ -251,13 +251,18 @@ def _program(path_or_model, kernels):
 
 def _program_of_model(model, kernels):
     """Returns the `Program` of a Keras model. This requires TensorFlow."""
-    received = f"{EXPECTED} Received: path_or_model={model!r}"
+    received = f"Received: path_or_model={model!r}"
     try:
         from tensorflow import keras
     except ImportError as error:
-        raise ValueError(f"{received}, and TensorFlow is missing") from error
+        raise ValueError(
+            f"{EXPECTED} {received}, and TensorFlow is missing"
+        ) from error
+    from keras_qpsbgd import _keras
+
     if not isinstance(model, keras.Model):
-        raise ValueError(received)
+        advice = _keras.advice_on_version(model)
+        raise ValueError(f"{EXPECTED} {advice}{received}")
     from keras_qpsbgd.export.description import describe
 
     return program.build(describe(model), kernels)
