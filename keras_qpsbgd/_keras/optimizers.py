@@ -214,6 +214,27 @@ def get_optimizer(identifier):
     )
 
 
+def register_optimizer(name):
+    """Makes an optimizer available by its name, as in `compile("adam")`.
+
+    Only in Keras 3. Legacy Keras saves the name of such an optimizer in a
+    `.keras` file, and cannot load this file.
+
+    Args:
+        name: String.
+
+    Returns:
+        Decorator of a class.
+    """
+
+    def decorate(optimizer_class):
+        if KERAS_3:
+            keras.saving.get_custom_objects()[name] = optimizer_class
+        return optimizer_class
+
+    return decorate
+
+
 def copy_optimizer(optimizer):
     """Returns a Keras optimizer with the same settings and no state."""
     rate = getattr(optimizer, "_learning_rate", None)
