@@ -229,7 +229,7 @@ def register_optimizer(name):
 
     def decorate(optimizer_class):
         if KERAS_3:
-            keras.saving.get_custom_objects()[name] = optimizer_class
+            keras.utils.get_custom_objects()[name] = optimizer_class
         return optimizer_class
 
     return decorate
