@@ -49,7 +49,7 @@ def warned(function):
     ],
     ids=["graph", "eager", "XLA", "steps_per_execution"],
 )
-def test_pixels_warn_once(arguments, tmp_path):
+def test_pixels_warn_once(arguments):
     model = compiled(**arguments)
     fit = {"batch_size": 8, "verbose": 0}
     assert not warned(lambda: model.fit(PIXELS / 127.5 - 1, LABELS, **fit))
@@ -76,6 +76,7 @@ def test_first_eager_step_warns():
         model.train_on_batch(PIXELS, LABELS)
 
 
+@pytest.mark.slow
 def test_two_replicas(mirrored):
     with mirrored.scope():
         model = compiled()
