@@ -86,7 +86,7 @@ class Averaged(Rule):
             if self.uses_couplings:
                 average = self.add_couplings(mark, add_array, index, "mean")
                 self.observers[mark] = statistics.MovingCovariance(
-                    average, self.covariance_decay
+                    average, self.covariance_decay, watches_size=index == 0
                 )
         if self.is_warm:
             self.states = {m: add_zeros_like(m.kernel, "states") for m in marks}
@@ -110,6 +110,14 @@ class Averaged(Rule):
                 "`optimizer.build(model.trainable_variables)` before the first "
                 "training step.",
             )
+
+    def warn(self, names, warn_once):
+        """Warns if the inputs of the first binary layer are not scaled."""
+        for mark, observer in self.observers.items():
+            size = observer.input_size
+            message = size and statistics.warning_of_size(names[mark], size)
+            if message:
+                warn_once("inputs", message)
 
     def averages(self, gradient, mark):
         """Returns the `Averages` after an update with this gradient."""
