@@ -26,7 +26,8 @@ setup(
             extra_compile_args=(
                 [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off"]
             ),
-            # Without a compiler, the package is installed without them.
+            # Without a compiler, the package is installed without them, and
+            # `Predictor` warns.
             optional=True,
         )
     ]

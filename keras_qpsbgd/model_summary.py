@@ -29,9 +29,6 @@ from keras_qpsbgd.qubo import blocks
 MEMORY = (11, 11, 6, 11, 11)
 QUBOS = (11, 11)
 
-# The root mean square of unscaled inputs, beyond that of raw pixels.
-MAX_INPUT = 300.0
-
 
 @dataclasses.dataclass(frozen=True)
 class LayerSummary:
@@ -168,9 +165,8 @@ def summary(
     several per column: "6 x 131" means six QUBOs with 131 variables each.
 
     If you pass inputs `x`, the function also shows how large the inputs of the
-    binary layers are in training. It warns if they are hundreds of times too
-    large, because activations such as `hard_tanh` then saturate, and the
-    network barely learns.
+    binary layers are in training. It warns if those of the first one are not
+    scaled, such as pixels from 0 to 255.
 
     Args:
         model: A built Keras model. It does not need to have binary layers.
@@ -195,10 +191,7 @@ def summary(
         print(found.layers[0].num_qubos)  # 6
         ```
     """
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: model={model!r}"
-        )
+    _keras.check_is_model(model)
     if not model.built:
         raise ValueError(
             "`model` must be built. Call it on data, call `model.build`, or "
@@ -328,16 +321,10 @@ def _input_sizes(model, x):
 
 
 def _warn_if_too_large(sizes):
-    large = [(name, size) for name, size in sizes.items() if size > MAX_INPUT]
-    if large:
-        name, size = large[0]  # large inputs of one layer reach the next
-        warnings.warn(
-            f"The inputs of the layer `{name}` have a root mean square of "
-            f"{size:,.0f}. Scale the inputs of the network to about -1 to 1. "
-            "Otherwise activations such as `hard_tanh` saturate, and the "
-            "network barely learns.",
-            stacklevel=3,
-        )
+    for name, size in list(sizes.items())[:1]:
+        message = statistics.warning_of_size(name, size)
+        if message:
+            warnings.warn(message, stacklevel=3)
 
 
 def _memory_lines(found):

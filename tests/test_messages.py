@@ -1,12 +1,14 @@
-"""Error messages that contain the text of another error."""
+"""Error messages that contain the text of another error or give advice."""
 
 import concurrent.futures
+import importlib
 
 import numpy as np
 import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
 from keras_qpsbgd import _messages
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
@@ -77,3 +79,48 @@ def test_reason():
     assert _messages.reason(ValueError("Wrong. Received: 3")) == "Wrong"
     assert _messages.reason(ValueError("a 3.5 b")) == "a 3.5 b"
     assert _messages.reason(ValueError()) == "ValueError()"
+
+
+# Objects of the other version of Keras
+
+
+def other_keras():
+    """The version of Keras that this process does not use."""
+    return importlib.import_module("tf_keras" if _keras.KERAS_3 else "keras")
+
+
+WITH_MODEL = {
+    "quantize": lambda model: kq.quantize(model, X),
+    "export.packed": lambda model: kq.export.packed(model, "model.kq"),
+    "inference_model": kq.export.inference_model,
+    "summary": kq.summary,
+    "Predictor": kq.inference.Predictor,
+    "fit_columns": lambda model: kq.fit_columns(model, X, X),
+    "estimate": lambda model: kq.QPSBGD(backend="sign").estimate(model, 1),
+}
+
+
+@pytest.mark.parametrize("case", WITH_MODEL)
+def test_model_of_the_other_keras(case):
+    model = other_keras().Sequential([other_keras().layers.Dense(2)])
+    message = "model` must be .*`TF_USE_LEGACY_KERAS.*Received: "
+    with pytest.raises(ValueError, match=message):
+        WITH_MODEL[case](model)
+
+
+@pytest.mark.parametrize("optimizer", [kq.QPSBGD, kq.optimizers.Bop])
+def test_arguments_of_the_other_keras(optimizer):
+    theirs = other_keras().optimizers
+    for name, value in (
+        ("learning_rate", theirs.schedules.CosineDecay(0.1, 10)),
+        ("real_optimizer", theirs.SGD(0.1)),
+    ):
+        message = f"`{name}` must be .*`TF_USE_LEGACY_KERAS.*Received: {name}="
+        with pytest.raises(ValueError, match=message):
+            optimizer(**{name: value})
+
+
+def test_objects_of_this_keras():
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
+    for value in (schedule, keras.Sequential(), "adam", 0.1, None):
+        assert _keras.advice_on_version(value) == ""

@@ -258,7 +258,7 @@ def test_inputs_that_are_far_too_large():
     x = np.ones((8, 4), "float32")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        kq.summary(model, print_fn=None, x=100 * x)
+        kq.summary(model, print_fn=None, x=20 * x)
     with pytest.warns(
         UserWarning, match="`hidden` have .* 1,000. Sc"
     ) as caught:

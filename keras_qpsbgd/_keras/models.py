@@ -3,11 +3,13 @@
 import contextlib
 import functools
 import inspect
+import os
 
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd._keras.versions import KERAS_3
+from keras_qpsbgd._keras.versions import advice_on_version
 
 
 def add_metric_state(metric, name, initializer, shape, dtype):
@@ -29,6 +31,25 @@ def add_metric_state(metric, name, initializer, shape, dtype):
         initializer=initializer,
         dtype=dtype,
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def check_is_model(model):
+    """Checks that the argument `model` is a Keras model.
+
+    Raises:
+        ValueError: If it is something else, for example a path.
+    """
+    if isinstance(model, keras.Model):
+        return
+    advice = advice_on_version(model)
+    if isinstance(model, (str, os.PathLike)):
+        advice = (
+            "Load it first with `keras.models.load_model`, or a packed file "
+            "with `keras_qpsbgd.export.load_packed`. "
+        )
+    raise ValueError(
+        f"`model` must be a Keras model. {advice}Received: model={model!r}"
     )
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd._keras.versions import KERAS_3
+from keras_qpsbgd._keras.versions import advice_on_version
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -20,6 +21,13 @@ class Optimizer(keras.optimizers.Optimizer):
         if isinstance(learning_rate, dict):
             learning_rate = keras.optimizers.schedules.deserialize(
                 learning_rate
+            )
+        advice = advice_on_version(learning_rate)
+        if advice:
+            raise ValueError(
+                "`learning_rate` must be a float, a `LearningRateSchedule`, or "
+                f"a function without arguments. {advice}"
+                f"Received: learning_rate={learning_rate!r}"
             )
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
@@ -195,14 +203,36 @@ def get_optimizer(identifier):
             config = identifier.setdefault("config", {})
             config.setdefault("is_legacy_optimizer", False)
     is_empty = isinstance(identifier, dict) and "class_name" not in identifier
-    if identifier is not None and not is_empty:
+    advice = advice_on_version(identifier)
+    if identifier is not None and not is_empty and not advice:
         optimizer = keras.optimizers.get(identifier)
         if isinstance(optimizer, keras.optimizers.Optimizer):
             return optimizer
     raise ValueError(
         "`real_optimizer` must be a `keras.optimizers.Optimizer`, its name or "
-        f"its configuration. Received: real_optimizer={identifier}"
+        f"its configuration. {advice}Received: real_optimizer={identifier}"
     )
+
+
+def register_optimizer(name):
+    """Makes an optimizer available by its name, as in `compile("adam")`.
+
+    Only in Keras 3. Legacy Keras saves the name of such an optimizer in a
+    `.keras` file, and cannot load this file.
+
+    Args:
+        name: String.
+
+    Returns:
+        Decorator of a class.
+    """
+
+    def decorate(optimizer_class):
+        if KERAS_3:
+            keras.utils.get_custom_objects()[name] = optimizer_class
+        return optimizer_class
+
+    return decorate
 
 
 def copy_optimizer(optimizer):

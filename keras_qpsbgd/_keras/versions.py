@@ -39,7 +39,33 @@ if not KERAS_3:
 # The argument of `Layer.add_weight` that keeps a weight in its own precision.
 AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
+# The package with the classes of the version that this process does not use.
+OTHER_PACKAGE = "tf_keras" if KERAS_3 else "keras"
+
 register = keras.utils.register_keras_serializable("keras_qpsbgd")
+
+
+def advice_on_version(value):
+    """Returns sentences for an error about an object of the other version.
+
+    Returns:
+        What to do, with a space at the end. `""` if the object does not belong
+        to the other version of Keras.
+    """
+    modules = [cls.__module__ for cls in type(value).__mro__]
+    if OTHER_PACKAGE not in [m.partition(".")[0] for m in modules]:
+        return ""
+    if KERAS_3:
+        return (
+            "It belongs to legacy Keras. Set the environment variable "
+            "`TF_USE_LEGACY_KERAS=1` before you import TensorFlow, or create "
+            "it with `from tensorflow import keras`, which is Keras 3 here. "
+        )
+    return (
+        "It belongs to Keras 3. Remove the environment variable "
+        "`TF_USE_LEGACY_KERAS`, or create it with `from tensorflow import "
+        "keras`, which is legacy Keras here. "
+    )
 
 
 def register_activation(function):

@@ -6,7 +6,6 @@ A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
 """
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.base import Solution
 from keras_qpsbgd.backends.calls import process_pool
 from keras_qpsbgd.backends.dimod_sampler import as_sampler
 from keras_qpsbgd.backends.errors import BackendUnavailable
@@ -19,6 +18,7 @@ from keras_qpsbgd.backends.registry import available
 from keras_qpsbgd.backends.registry import get
 from keras_qpsbgd.backends.registry import register
 from keras_qpsbgd.backends.registry import serialize
+from keras_qpsbgd.backends.solution import Solution
 
 __all__ = [
     "Backend",

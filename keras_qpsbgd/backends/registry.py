@@ -32,6 +32,9 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import reject_secrets
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
+# Just above the similarity of "ignore" and "sign". "annealing" and
+# "simulated_annealing" are more similar.
+SIMILARITY = 0.62
 
 
 # The module below `keras_qpsbgd.backends` and the class of each backend.
@@ -140,8 +143,15 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
     """
     config = {}
     if isinstance(identifier, dict):
+        reject_secrets(identifier)  # messages show the configuration
+        if identifier.get("name") is None:
+            raise ValueError(
+                "`backend` must be a name, or a configuration with the `name` "
+                f"of a backend.{_hint_for_name(identifier)} "
+                f"Received: backend={identifier!r}"
+            )
         config = dict(identifier)
-        identifier = config.pop("name", None)
+        identifier = config.pop("name")
         executor = config.pop("executor", executor)
     if config and isinstance(identifier, (Backend, dimod.Sampler)):
         raise ValueError(
@@ -182,7 +192,6 @@ def _get(identifier, config):
             f"The backend `{identifier}` cannot run here: {missing}. "
             f"Received: backend={identifier!r}"
         )
-    reject_secrets(config)
     # A custom `from_config` may accept anything.
     if backend_class.from_config.__func__ is Backend.from_config.__func__:
         _check_arguments(identifier, backend_class, config)
@@ -222,8 +231,14 @@ def _argument_names(backend_class):
 
 def _hint(name, known):
     """Returns a question about a similar name, or ""."""
-    similar = difflib.get_close_matches(name, known, 1)
+    similar = difflib.get_close_matches(name, known, 1, cutoff=SIMILARITY)
     return f" Did you mean `{similar[0]}`?" if similar else ""
+
+
+def _hint_for_name(config):
+    """Returns a question about a misspelled `name` in a configuration."""
+    hints = [_hint(key, ["name"]) for key in map(str, config) if key != "name"]
+    return next(filter(None, hints), "")
 
 
 def serialize(backend: Backend) -> str | dict[str, Any]:

@@ -105,18 +105,13 @@ def binary_layers(model):
         ValueError: If the model is not Sequential or functional with one input
             and one output, is not compiled, or has no such layer.
     """
-    is_built = getattr(model, "built", False)
-    inputs = getattr(model, "inputs", None) if is_built else None
-    if (
-        not inputs
-        or len(inputs) != 1
-        or len(model.outputs) != 1
-        or not hasattr(model, "compute_loss")
-    ):
+    _keras.check_is_model(model)
+    inputs = getattr(model, "inputs", None) if model.built else None
+    if not inputs or len(inputs) != 1 or len(model.outputs) != 1:
         raise ValueError(
             "`model` must be a built Sequential or functional model with one "
             "input and one output. Add a `keras.Input` to a Sequential model. "
-            f"Received: model={getattr(model, 'name', model)!r}"
+            f"Received: model={model.name!r}"
         )
     if not _keras.is_compiled(model):
         raise ValueError(

@@ -10,6 +10,7 @@ import copy
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,6 @@ from keras_qpsbgd.export.description import to_json
 from keras_qpsbgd.export.weights import find_weights
 from keras_qpsbgd.export.weights import stored
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.quantization.arguments import check_is_model
 
 PathLike = str | os.PathLike[str]
 # The version of Keras that wrote the configuration in a file.
@@ -77,7 +77,7 @@ def packed(
         model = kq.export.load_packed("digits.kq")
         ```
     """
-    check_is_model(model)
+    _keras.check_is_model(model)
     path = disk.file_path(path)
     disk.write(path, content_of(model, custom_objects))
 
@@ -168,7 +168,25 @@ def content_of(
             "configuration. Define `get_config` and `from_config` in your "
             f"classes. Received: model={model}, but {error}"
         ) from error
+    _warn_if_float(model, [entry for entry, _, _ in arrays])
     return content
+
+
+def _warn_if_float(model, entries):
+    """Warns if the file has no kernel of a few bits, so that it is not small.
+
+    Args:
+        model: Keras model.
+        entries: List of `container.Entry`.
+    """
+    if entries and all(entry.bits is None for entry in entries):
+        warnings.warn(
+            f"The model {model.name!r} has no binary layer and no kernel that "
+            "`keras_qpsbgd.quantize` has rounded, so the file stores all of "
+            "its weights unchanged and is not smaller. Pass the result of "
+            "`keras_qpsbgd.quantize(model, x)` instead.",
+            stacklevel=4,
+        )
 
 
 def _check(model):

@@ -16,8 +16,8 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd import grids
 from keras_qpsbgd.export import container
+from keras_qpsbgd.layers import rounding
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.layers import weights
 
 
 def find_weights(model: Any) -> list[tuple[container.Entry, Any]]:
@@ -89,7 +89,7 @@ def stored(
             return entry, container.array_bytes(array, entry)
         entry = dataclasses.replace(entry, bits=grid.bits, axes=grid.axes)
         return entry, container.array_bytes(grid.levels, entry, grid.scales)
-    levels = weights.levels(tf.convert_to_tensor(variable), entry.bits).numpy()
+    levels = rounding.levels(tf.convert_to_tensor(variable), entry.bits).numpy()
     if not np.isfinite(levels).all():
         raise ValueError(
             "`model` must have finite weights. Received: NaN in the binary "

@@ -3,6 +3,7 @@
 import math
 import numbers
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from keras_qpsbgd import bits
 from keras_qpsbgd.export import container
 from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import program
+from keras_qpsbgd.inference import steps
 from keras_qpsbgd.inference.products import Workers
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -69,7 +71,8 @@ class Predictor:
         kernels: `"auto"`, `"c"` or `"numpy"`. `"c"` uses the compiled kernels
             of the package, which need a C compiler if you install the package
             from source. `"numpy"` is slower. `"auto"` uses `"c"` if it is
-            available. Defaults to `"auto"`.
+            available, and otherwise `"numpy"`, with one warning that says how
+            to get the C kernels. Defaults to `"auto"`.
 
     Raises:
         ValueError: If an argument is invalid, or if the model has layers that
@@ -109,15 +112,18 @@ class Predictor:
             )
         available = products.available()
         if kernels not in ("auto", *available):
-            reason = "the C kernels are not installed. "
+            advice = ""
+            if kernels == "c":
+                advice = f" There are no C kernels. {products.how_to_compile()}"
             raise ValueError(
-                f"`kernels` must be one of {('auto', *available)}"
-                f"{': ' + reason if kernels == 'c' else '. '}"
+                f"`kernels` must be one of {('auto', *available)}.{advice} "
                 f"Received: kernels={kernels!r}"
             )
         self._kernels = available[0] if kernels == "auto" else kernels
         self._input_shape, self._steps = _program(path_or_model, self._kernels)
         self._workers = Workers(int(threads))
+        if kernels == "auto" and self._kernels == "numpy":
+            _warn_once_if_slow(self._steps)
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -214,6 +220,31 @@ class Predictor:
         return bits.to_floats(value) if self._steps else value.copy()
 
 
+_has_warned = False
+
+
+def _warn_once_if_slow(found):
+    """Warns once per process if C kernels would be faster.
+
+    Args:
+        found: List of steps. Only products with binary kernels are slower.
+    """
+    global _has_warned
+    is_slower = any(
+        isinstance(step, steps.Product)
+        and not isinstance(step.product, products.RealProduct)
+        for step in found
+    )
+    if is_slower and not _has_warned:
+        _has_warned = True
+        warnings.warn(
+            "`Predictor` uses NumPy, which is slower, because there are no C "
+            f'kernels. {products.how_to_compile()} Pass `kernels="numpy"` to '
+            "use NumPy without this warning.",
+            stacklevel=3,
+        )
+
+
 def _program(path_or_model, kernels):
     """Returns the `Program` of the argument, after checks."""
     if not isinstance(path_or_model, (str, os.PathLike)):
@@ -251,13 +282,18 @@ def _program(path_or_model, kernels):
 
 def _program_of_model(model, kernels):
     """Returns the `Program` of a Keras model. This requires TensorFlow."""
-    received = f"{EXPECTED} Received: path_or_model={model!r}"
+    received = f"Received: path_or_model={model!r}"
     try:
         from tensorflow import keras
     except ImportError as error:
-        raise ValueError(f"{received}, and TensorFlow is missing") from error
+        raise ValueError(
+            f"{EXPECTED} {received}, and TensorFlow is missing"
+        ) from error
+    from keras_qpsbgd import _keras
+
     if not isinstance(model, keras.Model):
-        raise ValueError(received)
+        advice = _keras.advice_on_version(model)
+        raise ValueError(f"{EXPECTED} {advice}{received}")
     from keras_qpsbgd.export.description import describe
 
     return program.build(describe(model), kernels)

@@ -14,6 +14,7 @@ The C kernels read the patches of an image where they are. NumPy copies them.
 import concurrent.futures
 import importlib
 import math
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ except ImportError:  # built without a compiler
 
 KERNELS = ("c", "numpy")
 # Number of words that NumPy compares at a time.
-BLOCK = 2**18
+MAX_WORDS = 2**18
 # Number of entries of the patches that NumPy copies at a time.
 MAX_PATCHES = 2**22
 # Rows that the C kernels compute together.
@@ -44,6 +45,22 @@ SIGNS = 2 * _SIGNS.astype(np.float32) - 1
 def available():
     """Returns the names of the implementations, the fastest one first."""
     return KERNELS if _kernels is not None else ("numpy",)
+
+
+def how_to_compile():
+    """Returns what to do if there are no C kernels."""
+    root = pathlib.Path(__file__).parents[2]
+    if (root / "setup.py").is_file():
+        return (
+            "This process has imported the package from a clone, where they "
+            "are not compiled. With a C compiler, `python -m pip install -e "
+            f"{root}` compiles them there."
+        )
+    return (
+        "The package was installed without a C compiler. Install a compiler, "
+        "and then the package again with the options `--force-reinstall "
+        "--no-deps --no-cache-dir` of pip."
+    )
 
 
 def variants():
@@ -107,7 +124,7 @@ class Workers:
 
 
 class Output:
-    """What becomes of products: signs, or numbers that are scaled and limited.
+    """Turns products into signs, or into numbers that are scaled and limited.
 
     Args:
         limits: Array (optional). The signs are +1 where a product is at least
@@ -273,7 +290,7 @@ class XnorProduct(_Product):
     def _rows(self, value):
         words = value.words.reshape(-1, value.words.shape[-1])
         total = np.zeros((len(words), self.outputs), np.int32)
-        step = max(1, BLOCK // self.arrays[0].size)
+        step = max(1, MAX_WORDS // self.arrays[0].size)
         for plane, kernel in enumerate(self.arrays):
             for start in range(0, len(words), step):
                 different = words[start : start + step, None] ^ kernel

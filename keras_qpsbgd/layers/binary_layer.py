@@ -1,7 +1,7 @@
 r"""Base class of the binary layers.
 
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
-weights") and computes with its rounded weights \(W\) (see `weights`). It uses
+weights") and computes with its rounded weights \(W\) (see `rounding`). It uses
 the straight-through gradient, which ignores the rounding, so it trains with any
 Keras optimizer. In a training pass, it also passes its rows to the `statistics`
 of the kernel, if the optimizer asked for them.
@@ -18,8 +18,8 @@ from keras_qpsbgd.bits import MAX_BITS
 from keras_qpsbgd.layers import rows
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.layers.adapted_layer import AdaptedLayer
-from keras_qpsbgd.layers.weights import binarize
-from keras_qpsbgd.layers.weights import levels
+from keras_qpsbgd.layers.rounding import binarize
+from keras_qpsbgd.layers.rounding import levels
 
 OUTPUT_SCALES = ("fan_in", "channel", None)
 TRAINING_WEIGHTS = ("binary", "latent")

@@ -33,6 +33,9 @@ from keras_qpsbgd.qubo import ops
 
 # More rows barely change a moving average.
 MAX_ROWS = 1024
+# Inputs with a larger root mean square are not scaled. That of pixels from 0 to
+# 255 is about 70 to 140.
+MAX_INPUT = 30.0
 # Attribute of a binary kernel.
 _MARK = "_keras_qpsbgd_mark"
 
@@ -189,17 +192,37 @@ class MovingCovariance(Observer):
         variable: Variable of shape `(blocks, width, width)`. With several
             replicas, it must average what they assign.
         decay: Float. The decay d.
+        watches_size: Boolean. Whether to keep the size of the last rows.
+            Defaults to `False`.
     """
 
     max_rows = MAX_ROWS
 
-    def __init__(self, variable, decay):
+    def __init__(self, variable, decay, watches_size=False):
         self._variable = variable
         self._decay = decay
+        self._mean_square = None
+        if watches_size:
+            # Only for a warning, so it is not part of the saved state.
+            self._mean_square = tf.Variable(
+                0.0,
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    @property
+    def input_size(self):
+        """The root mean square of the last rows, or `None`."""
+        if self._mean_square is None:
+            return None
+        return math.sqrt(float(tf.convert_to_tensor(self._mean_square)))
 
     def add(self, rows):
         rows = tf.stop_gradient(tf.cast(rows, tf.float32))
         square = tf.reduce_sum(tf.square(rows))
+        if self._mean_square is not None:
+            count = tf.cast(tf.size(rows), tf.float32)
+            self._mean_square.assign(tf.math.divide_no_nan(square, count))
         is_valid = tf.math.is_finite(square) & (square > 0)
         size = tf.where(is_valid, (1.0 - self._decay) / square, 0.0)
         # Also zero where a row is not finite.
@@ -208,6 +231,30 @@ class MovingCovariance(Observer):
         decay = tf.where(is_valid, self._decay, 1.0)
         average = tf.convert_to_tensor(self._variable)
         self._variable.assign(decay * average + products)
+
+
+def warning_of_size(name, size):
+    """Returns a warning if the inputs of the first layer are not scaled.
+
+    Only the first one is checked. The inputs of later layers may be large for
+    other reasons, such as the integers of a layer with `output_scale=None`.
+
+    Args:
+        name: String. The name of the first binary layer.
+        size: Float. The root mean square of its inputs.
+
+    Returns:
+        A string, or `None` if the inputs are not too large, or not finite.
+    """
+    if not MAX_INPUT < size < math.inf:
+        return None
+    return (
+        f"The inputs of the layer `{name}` have a root mean square of "
+        f"{size:,.0f}. Scale the inputs of the network to about -1 to 1, for "
+        "example with `x / 127.5 - 1` if they are pixels from 0 to 255. "
+        "Without a batch normalization after the layer, activations such as "
+        "`hard_tanh` saturate otherwise, and the network barely learns."
+    )
 
 
 class BatchCouplings(Observer):

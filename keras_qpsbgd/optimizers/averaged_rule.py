@@ -63,14 +63,14 @@ class Averaged(Rule):
         self.momenta = {}
         self.scalars = {}
 
-    def build(self, marks, add_array, add_slot):
+    def build(self, marks, add_array, add_zeros_like):
         """Creates the variables.
 
         Args:
             marks: List of `statistics.BinaryKernel`.
             add_array: `Optimizer.add_array`.
-            add_slot: Function of a kernel and a name. Returns a variable of
-                zeros with the shape of the kernel.
+            add_zeros_like: Function of a kernel and a name. Returns a variable
+                of zeros with the shape of the kernel.
         """
         for index, mark in enumerate(marks):
             shape = mark.num_variables, mark.num_columns
@@ -86,10 +86,10 @@ class Averaged(Rule):
             if self.uses_couplings:
                 average = self.add_couplings(mark, add_array, index, "mean")
                 self.observers[mark] = statistics.MovingCovariance(
-                    average, self.covariance_decay
+                    average, self.covariance_decay, watches_size=index == 0
                 )
         if self.is_warm:
-            self.states = {m: add_slot(m.kernel, "states") for m in marks}
+            self.states = {m: add_zeros_like(m.kernel, "states") for m in marks}
 
     def check(self, marks, is_connected, warn_once):
         """Warns about layers without statistics.
@@ -110,6 +110,14 @@ class Averaged(Rule):
                 "`optimizer.build(model.trainable_variables)` before the first "
                 "training step.",
             )
+
+    def warn(self, names, warn_once):
+        """Warns if the inputs of the first binary layer are not scaled."""
+        for mark, observer in self.observers.items():
+            size = observer.input_size
+            message = size and statistics.warning_of_size(names[mark], size)
+            if message:
+                warn_once("inputs", message)
 
     def averages(self, gradient, mark):
         """Returns the `Averages` after an update with this gradient."""
@@ -252,6 +260,6 @@ def scaled(covariance, gradient, ahead, factor, is_coupled, start=None):
 
 
 def signum(gradient, ahead):
-    """Returns the problem of a layer without couplings."""
+    """Returns the problems of a layer without couplings, a list of one."""
     informative = ops.has_information(ahead, ops.has_gradient(gradient))
     return [ops.Problem(None, -ahead, informative=informative)]

@@ -126,7 +126,7 @@ class BinaryOptimizer(_keras.Optimizer):
             marks: List with the `statistics.BinaryKernel` of every kernel.
         """
 
-    def add_slots(self, marks, name):
+    def add_zeros(self, marks, name):
         """Returns a variable of zeros for each kernel, by `variable_key`."""
         return {
             self.variable_key(mark.kernel): self.add_variable_from_reference(

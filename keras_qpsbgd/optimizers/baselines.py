@@ -8,8 +8,8 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.bits import max_level
-from keras_qpsbgd.layers.weights import binarize
-from keras_qpsbgd.layers.weights import levels
+from keras_qpsbgd.layers.rounding import binarize
+from keras_qpsbgd.layers.rounding import levels
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
 from keras_qpsbgd.optimizers.base import LearningRate
 from keras_qpsbgd.optimizers.base import OptimizerLike
@@ -33,9 +33,9 @@ class SignSGD(BinaryOptimizer):
     $$m \leftarrow \beta m + (1 - \beta) g , \qquad
       \Omega \leftarrow \Omega - \alpha \, \mathrm{sign}(m) .$$
 
-    The steps have the same size as those of `QPSBGD`, which takes their
-    directions from a QUBO instead. `real_optimizer` updates every other
-    variable.
+    All steps have the same size. Those of `QPSBGD` follow the size of the
+    gradient, and their directions come from a QUBO. `real_optimizer` updates
+    every other variable.
 
     Args:
         learning_rate: A float, a
@@ -94,7 +94,7 @@ class SignSGD(BinaryOptimizer):
 
     def add_state(self, marks: Any) -> Any:
         if self.momentum:
-            self._means = self.add_slots(marks, "momentum")
+            self._means = self.add_zeros(marks, "momentum")
 
     def update_kernel(
         self, kernel: Any, gradient: Any, learning_rate: Any
@@ -330,7 +330,7 @@ class Bop(BinaryOptimizer):
         self._means = {}
 
     def add_state(self, marks: Any) -> Any:
-        self._means = self.add_slots(marks, "mean")
+        self._means = self.add_zeros(marks, "mean")
 
     def update_kernel(
         self, kernel: Any, gradient: Any, learning_rate: Any

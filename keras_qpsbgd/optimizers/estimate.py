@@ -9,6 +9,7 @@ import textwrap
 from typing import Any
 from typing import Optional
 
+from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.host.solver_report import SolverReport
@@ -164,10 +165,7 @@ class SolverInfo:
                 "`steps` must be an integer of at least 1. Received: "
                 f"steps={steps!r}"
             )
-        if not hasattr(model, "built"):
-            raise ValueError(
-                f"`model` must be a Keras model. Received: model={model!r}"
-            )
+        _keras.check_is_model(model)
         # Legacy Keras has no variables before the model is built.
         variables = model.trainable_variables if model.built else []
         marks = filter(None, map(statistics.mark_of, variables))

@@ -34,9 +34,9 @@ class Paper(Rule):
         kwargs.update(uses_couplings=True, is_warm=False)
         super().__init__(kappa, momentum, covariance_decay, **kwargs)
 
-    def build(self, marks, add_array, add_slot):
+    def build(self, marks, add_array, add_zeros_like):
         """Creates the variables. See `Averaged`."""
-        del add_slot
+        del add_zeros_like
         for index, mark in enumerate(marks):
             total = self.add_couplings(mark, add_array, index, "sum")
             self.observers[mark] = statistics.BatchCouplings(total)

@@ -28,6 +28,7 @@ from keras_qpsbgd.optimizers.step_solver import update_seeds
 RULES: dict[str, Any] = {"averaged": Averaged, "paper": Paper}
 
 
+@_keras.register_optimizer("qpsbgd")
 @_keras.register
 class QPSBGD(SolverInfo, BinaryOptimizer):
     r"""Quantum projected stochastic binary-gradient descent.
@@ -61,6 +62,9 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
     add, scale, store or accumulate gradients as with any Keras optimizer. The
     layers compute \(C\) in training passes (all calls in which `training` is
     not `False`).
+
+    With Keras 3, `model.compile("qpsbgd")` also uses this optimizer, with its
+    defaults. Legacy Keras needs an instance.
 
     Args:
         learning_rate: A float, a
@@ -280,10 +284,12 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             checked,
             update,
             ([grad for grad, _, _ in binary], [grad for grad, _, _ in real]),
-            self._skip,
+            self._drop,
             self._changed_variables(),
         )
         self._connect()
+        if tf.executing_eagerly():
+            self._warn()
         memory.free_with(self)
 
     def _changed_variables(self):
@@ -376,18 +382,17 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
         variable.assign_sub(tf.cast(size, variable.dtype) * states)
         self.update_rule.store_states(mark, states)
 
-    def _skip(self):
-        self._drop()
-        if tf.executing_eagerly():
-            self._skipping.warn(self._warn_once)
-
     def _drop(self):
         self.update_rule.drop(self._accumulation.sums.values())
 
     def finalize_variable_values(self, var_list: Any) -> None:
-        """Warns about skipped updates. Keras calls this at the end of `fit`."""
-        self._skipping.warn(self._warn_once)
+        """Warns about the training. Keras calls this at the end of `fit`."""
+        self._warn()
         super().finalize_variable_values(var_list)
+
+    def _warn(self):
+        self._skipping.warn(self._warn_once)
+        self.update_rule.warn(self._names, self._warn_once)
 
     def get_config(self) -> dict[str, Any]:
         return {

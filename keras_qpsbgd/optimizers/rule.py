@@ -104,6 +104,14 @@ class Rule:
         """Returns the names of the layers that computed no statistics."""
         return [m.name for m in marks if m in self.observers and m.missed]
 
+    def warn(self, names, warn_once):
+        """Warns about training so far. It must not slow down a step.
+
+        Args:
+            names: Dictionary that maps each `BinaryKernel` to its name.
+            warn_once: Function of a key and a message.
+        """
+
     def store_states(self, mark, states):
         """Stores the states that a kernel has moved against."""
         if mark in self.states:

@@ -54,8 +54,10 @@ class StepSolver:
                 self.fallback = backends.get(on_failure)
             except ValueError as error:
                 raise ValueError(
-                    '`on_failure` must be "raise", "hold" or a backend '
-                    f"({reason(error)}). Received: on_failure={on_failure!r}"
+                    '`on_failure` must be "raise", which ends training, '
+                    '"hold", which leaves the layer unchanged in this step, or '
+                    f"a backend ({reason(error)}). "
+                    f"Received: on_failure={on_failure!r}"
                 ) from error
         self.last_error = None
         self.report = SolverReport()

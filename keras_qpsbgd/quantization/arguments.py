@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
-from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
@@ -81,32 +79,13 @@ def stored_config(backend: Backend | None) -> dict[str, Any] | None:
         ) from error
 
 
-def check_is_model(model: Any) -> None:
-    """Checks that the argument `model` is a Keras model.
-
-    Raises:
-        ValueError: If it is something else, for example a path.
-    """
-    if isinstance(model, keras.Model):
-        return
-    advice = ""
-    if isinstance(model, (str, os.PathLike)):
-        advice = (
-            "Load it first with `keras.models.load_model`, or a packed file "
-            "with `keras_qpsbgd.export.load_packed`. "
-        )
-    raise ValueError(
-        f"`model` must be a Keras model. {advice}Received: model={model!r}"
-    )
-
-
 def check_model(model: Any) -> None:
     """Checks that the argument `model` can be copied layer by layer.
 
     Raises:
         ValueError: If it is something else, or not built.
     """
-    check_is_model(model)
+    _keras.check_is_model(model)
     if not _keras.is_graph_of_layers(model):
         raise ValueError(
             "`model` must be a Sequential or functional Keras model. The "

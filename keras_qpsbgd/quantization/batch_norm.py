@@ -119,8 +119,10 @@ def _find_pairs(model, targets):
     """Returns pairs of a target and the normalization to fold into it."""
     _, steps, outputs = list_steps(model)
     once = _called_once(steps)
-    sources = {slot: step for step in steps for slot in step.outputs}
-    uses = collections.Counter(slot for step in steps for slot in step.inputs)
+    sources = {tensor: step for step in steps for tensor in step.outputs}
+    uses = collections.Counter(
+        tensor for step in steps for tensor in step.inputs
+    )
     uses.update(outputs)
     by_layer = {
         id(target.layer): target
@@ -131,9 +133,9 @@ def _find_pairs(model, targets):
     for step in steps:
         if id(step.layer) not in once or not _is_norm(step):
             continue
-        (slot,) = step.inputs
-        source = sources.get(slot)
-        if source is None or uses[slot] > 1 or id(source.layer) not in once:
+        (tensor,) = step.inputs
+        source = sources.get(tensor)
+        if source is None or uses[tensor] > 1 or id(source.layer) not in once:
             continue
         target = by_layer.get(id(source.layer))
         if target is not None and _has_same_channels(target, step.layer):

@@ -39,8 +39,8 @@ class Call(NamedTuple):
     quantized: tuple
 
 
-class Slot:
-    """A placeholder for a tensor in the arguments of a step."""
+class Reference:
+    """Stands for a tensor in the arguments of a step."""
 
 
 class Step(NamedTuple):
@@ -48,17 +48,17 @@ class Step(NamedTuple):
 
     Attributes:
         layer: The layer, or another function of tensors.
-        args: Positional arguments, with slots in place of tensors.
-        kwargs: Keyword arguments, also with slots.
-        inputs: List of the slots in the arguments.
-        outputs: List of the slots of the outputs.
+        args: Positional arguments, with references in place of tensors.
+        kwargs: Keyword arguments, also with references.
+        inputs: List of the references in the arguments.
+        outputs: List of the references to the outputs.
     """
 
     layer: Any
     args: Any
     kwargs: dict[str, Any]
-    inputs: list[Slot]
-    outputs: list[Slot]
+    inputs: list[Reference]
+    outputs: list[Reference]
 
 
 class ForwardPass:
@@ -85,20 +85,20 @@ class ForwardPass:
         self._position = 0
         inputs, self.steps, _ = list_steps(model)
         last_use = {
-            slot: index
+            reference: index
             for index, step in enumerate(self.steps)
-            for slot in step.inputs + step.outputs
+            for reference in step.inputs + step.outputs
         }
-        self._released: list[list[Slot]] = [[] for _ in self.steps]
-        for slot, index in last_use.items():
-            self._released[index].append(slot)
+        self._released: list[list[Reference]] = [[] for _ in self.steps]
+        for reference, index in last_use.items():
+            self._released[index].append(reference)
         self._last_call = {
             id(step.layer): index for index, step in enumerate(self.steps)
         }
         self._values = []
         for batch in batches:
             pairs = zip(inputs, (value for _, value in _bind(model, batch)))
-            self._values.append({slot: (v, v) for slot, v in pairs})
+            self._values.append({reference: (v, v) for reference, v in pairs})
 
     def layers(self) -> list[Any]:
         """Returns the layers of the model in the order of their calls."""
@@ -160,7 +160,8 @@ class ForwardPass:
         """Returns whether a step computes the same in both copies."""
         # In a layer with two kernels, the first one has already changed.
         return id(step.layer) not in self._changed and all(
-            values[slot][0] is values[slot][1] for slot in step.inputs
+            values[reference][0] is values[reference][1]
+            for reference in step.inputs
         )
 
     def _run(self, index, values):
@@ -180,13 +181,13 @@ class ForwardPass:
                 flat = [outputs]  # a structure between layers of a Sequential
             results.append(flat)
         values.update(zip(step.outputs, zip(*results)))
-        for slot in self._released[index]:
-            del values[slot]
+        for reference in self._released[index]:
+            del values[reference]
 
 
 def _fill(step, values, which):
     def fill(leaf):
-        return values[leaf][which] if isinstance(leaf, Slot) else leaf
+        return values[leaf][which] if isinstance(leaf, Reference) else leaf
 
     return tf.nest.map_structure(fill, (step.args, step.kwargs))
 
@@ -214,45 +215,49 @@ def _recorded(owner, part, args, kwargs):
 # The list of steps
 
 
-def list_steps(model: Any) -> tuple[list[Slot], list[Step], list[Slot]]:
+def list_steps(
+    model: Any,
+) -> tuple[list[Reference], list[Step], list[Reference]]:
     """Lists the calls of layers in a model.
 
     Returns:
-        A tuple `(inputs, steps, outputs)` of the slots of the inputs, the steps
-        in order, and the slots of the outputs.
+        A tuple `(inputs, steps, outputs)` of the references to the inputs, the
+        steps in order, and the references to the outputs.
     """
     steps: list[Step] = []
-    inputs = [Slot() for _ in model.inputs]
+    inputs = [Reference() for _ in model.inputs]
     outputs = _add_model(steps, model, inputs)
     return inputs, steps, outputs
 
 
 def _add_model(steps, model, inputs):
-    """Adds the steps of a model and returns the slots of its outputs."""
+    """Adds the steps of a model and returns the references to its outputs."""
     if isinstance(model, keras.Sequential):
         outputs = inputs
         for layer in model.layers:
             outputs = _add_call(steps, layer, tuple(outputs), {}, 1)
         return outputs
-    slots = {id(tensor): slot for tensor, slot in zip(model.inputs, inputs)}
+    references = {
+        id(tensor): reference for tensor, reference in zip(model.inputs, inputs)
+    }
     for layer, args, kwargs, results in _keras.graph_calls(model):
         args, kwargs = tf.nest.map_structure(
-            lambda leaf: slots.get(id(leaf), leaf), (args, kwargs)
+            lambda leaf: references.get(id(leaf), leaf), (args, kwargs)
         )
         outputs = _add_call(steps, layer, args, kwargs, len(results))
-        slots.update(zip(map(id, results), outputs))
-    return [slots[id(tensor)] for tensor in model.outputs]
+        references.update(zip(map(id, results), outputs))
+    return [references[id(tensor)] for tensor in model.outputs]
 
 
 def _add_call(steps, layer, args, kwargs, num_outputs):
     nested = _nested_inputs(layer, args, kwargs)
     if nested is not None:
         converted = []
-        for tensor, slot in nested:
-            (slot,) = _add_step(
-                steps, _Conversion(tensor.dtype), (slot,), {}, 1
+        for tensor, reference in nested:
+            (reference,) = _add_step(
+                steps, _Conversion(tensor.dtype), (reference,), {}, 1
             )
-            converted.append(slot)
+            converted.append(reference)
         return _add_model(steps, layer, converted)
     call = getattr(layer, "call", layer)
     if "training" in inspect.signature(call).parameters:
@@ -265,14 +270,16 @@ def _add_call(steps, layer, args, kwargs, num_outputs):
 
 def _add_step(steps, layer, args, kwargs, num_outputs):
     leaves = tf.nest.flatten((args, kwargs))
-    inputs = list({leaf: None for leaf in leaves if isinstance(leaf, Slot)})
-    outputs = [Slot() for _ in range(num_outputs)]
+    inputs = list(
+        {leaf: None for leaf in leaves if isinstance(leaf, Reference)}
+    )
+    outputs = [Reference() for _ in range(num_outputs)]
     steps.append(Step(layer, args, kwargs, inputs, outputs))
     return outputs
 
 
 def _nested_inputs(layer, args, kwargs):
-    """Returns pairs of an input of a nested model and its slot, or `None`.
+    """Returns pairs of an input of a nested model and a reference, or `None`.
 
     It is `None` for a layer, and for a nested model with arguments other than
     its inputs. Such a model runs as a whole.
@@ -283,7 +290,7 @@ def _nested_inputs(layer, args, kwargs):
     if len(args) != 1 or any(value is not None for value in others):
         return None
     pairs = _bind(layer, args[0])
-    is_known = all(isinstance(slot, Slot) for _, slot in pairs)
+    is_known = all(isinstance(reference, Reference) for _, reference in pairs)
     return pairs if is_known and len(pairs) == len(layer.inputs) else None
 
 

@@ -40,7 +40,8 @@ class Problem(NamedTuple):
     """The QUBOs of one layer as tensors: `m` columns with `n` variables each.
 
     Attributes:
-        couplings: Tensor of shape (n, n), the same for all columns.
+        couplings: Tensor of shape (n, n), the same for all columns, or `None`
+            for backends that do not use them.
         fields: Tensor of shape (n, m).
         start: Tensor of shape (n, m) (optional). States to start a search from.
         informative: Boolean tensor of shape (n, m) (optional). The result of

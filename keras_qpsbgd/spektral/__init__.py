@@ -23,8 +23,8 @@ replaced. Create and use layers and models while the fixes are enabled.
 Subclasses of Spektral classes can be defined before that.
 
 The following table shows how many tests of Spektral pass without -> with the
-fixes (`research/bench/spektral.py` has the commands; 2026-11-15, Spektral
-1.3.1, TensorFlow 2.21, Keras 3.15, SciPy 1.17, CPU):
+fixes (2026-11-15, Spektral 1.3.1, TensorFlow 2.21, Keras 3.15, SciPy 1.17, CPU;
+in a clone, `git show 6314f9b^:research/bench/spektral.py` has the commands):
 
                                            Keras 3       legacy Keras
     the 113 tests of Spektral              49 ->  67      74 ->  92

@@ -1,6 +1,7 @@
 """Registering and saving backends, and sharing compiled searches."""
 
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -64,6 +65,32 @@ def test_similar_names(name, similar):
     with pytest.raises(ValueError) as caught:
         kq.backends.get("my_own_solver")
     assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["ignore", "skip", "stop", "warn"])
+def test_on_failure_is_no_backend(value):
+    with pytest.raises(ValueError, match='"raise".*"hold".*Received') as caught:
+        kq.QPSBGD(on_failure=value)
+    assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config, hint",
+    [
+        ({"nam": "dwave"}, " Did you mean `name`[?]"),
+        ({"num_reads": 5}, ""),
+        ({"name": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_configuration_without_a_name(config, hint):
+    received = re.escape(f"Received: backend={config!r}")
+    with pytest.raises(ValueError, match=f"a backend[.]{hint} {received}"):
+        kq.QPSBGD(backend=config)
+    secret = {**config, "token": "abc-123"}
+    with pytest.raises(ValueError, match="Do not pass secrets") as caught:
+        kq.QPSBGD(backend=secret)
+    assert "abc-123" not in str(caught.value)
 
 
 # Registering

@@ -117,9 +117,9 @@ def cold(problem):
 
 
 @pytest.mark.parametrize("sweep", [warm, cold])
-def test_sweep_over_blocks_equals_plain_sweep(sweep, monkeypatch):
+def test_sweep_over_chunks_equals_plain_sweep(sweep, monkeypatch):
     """With as many repetitions as variables, sweeps are exact."""
-    for name in ("WARM_BLOCK", "BLOCK"):
+    for name in ("WARM_CHUNK", "CHUNK"):
         monkeypatch.setattr(search, name, 12)
     for name in ("REPETITIONS", "SEARCH_REPETITIONS"):
         monkeypatch.setattr(search, name, 11)
@@ -133,9 +133,9 @@ def test_sweep_over_blocks_equals_plain_sweep(sweep, monkeypatch):
 
 
 def test_repetitions_update_coupled_variables_one_by_one():
-    """Rectified inputs of few sources couple all variables of a block."""
+    """Rectified inputs of few sources couple all variables of a chunk."""
     rng = np.random.default_rng(0)
-    n, m = search.BLOCK, 100
+    n, m = search.CHUNK, 100
     sources = rng.standard_normal((2000, 6)) @ rng.standard_normal((6, n))
     rows = np.maximum(sources + rng.standard_normal((2000, n)) / 2, 0)
     couplings = (rows.T @ rows / 2000).astype("float32")

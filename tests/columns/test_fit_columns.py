@@ -321,7 +321,7 @@ def with_a_skip_connection():
 @pytest.mark.parametrize(
     "model, message",
     [
-        (lambda: "x", "built Sequential or functional.*Received: model='x'"),
+        (lambda: "x", "must be a Keras model.*Received: model='x'"),
         (uncompiled, "must be compiled with a loss.*Received"),
         (without_binary_layers, "trainable `BinaryDense` layer.*Received"),
         (

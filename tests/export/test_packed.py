@@ -3,6 +3,7 @@
 import math
 import pathlib
 import re
+import warnings
 
 import dimod
 import exporting
@@ -243,6 +244,21 @@ def test_paths(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     assert_same(model, "~/new/folder/model.kq")
     assert (tmp_path / "home" / "new" / "folder" / "model.kq").is_file()
+
+
+def test_float_models_are_not_smaller(tmp_path):
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    model = keras.Sequential(
+        [keras.layers.InputLayer((8,)), keras.layers.Dense(4, name="dense")]
+    )
+    with pytest.warns(UserWarning, match="no binary layer.*quantize") as found:
+        assert_same(model, tmp_path / "model.kq", x)
+    assert found[0].filename == __file__
+    quantized, _ = kq.quantize(model, x, method="nearest", verbose=0)
+    for smaller in (quantized, exporting.dense()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            kq.export.packed(smaller, tmp_path / "model.kq")
 
 
 @pytest.mark.once

@@ -1,5 +1,8 @@
 """Tests files, errors and the C module of `Predictor`."""
 
+import re
+import warnings
+
 import exporting
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.inference import Predictor
+from keras_qpsbgd.inference import predictor
 from keras_qpsbgd.inference import products
 
 layers = keras.layers
@@ -195,9 +199,32 @@ def test_wrong_arguments(monkeypatch):
         Predictor(model, kernels="gpu")
     assert Predictor(model).kernels == products.available()[0]
     monkeypatch.setattr(products, "_kernels", None)
-    assert Predictor(model).kernels == "numpy"
-    with pytest.raises(ValueError, match="not installed. Received: kernels='c"):
+    message = "`kernels` .*no C kernels.* pip .*Received: kernels='c"
+    with pytest.raises(ValueError, match=message):
         Predictor(model, kernels="c")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_missing_c_kernels_warn_once(is_clone, tmp_path, monkeypatch):
+    model, real = binary_model(), small(layers.Dense(3))
+    inside = tmp_path / "keras_qpsbgd" / "inference" / "products.py"
+    monkeypatch.setattr(products, "__file__", str(inside))
+    if is_clone:
+        (tmp_path / "setup.py").touch()
+    monkeypatch.setattr(products, "_kernels", None)
+    monkeypatch.setattr(predictor, "_has_warned", False)
+    command = f"pip install -e {tmp_path}" if is_clone else "--force-reinstall"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Predictor(model, kernels="numpy")
+        Predictor(real)  # its products are those of NumPy anyway
+    with pytest.warns(UserWarning, match=re.escape(command)) as found:
+        assert Predictor(model).kernels == "numpy"
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Predictor(model)
 
 
 def test_wrong_inputs():

@@ -7,7 +7,7 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.layers import weights
+from keras_qpsbgd.layers import rounding
 from keras_qpsbgd.qubo import ops
 
 BITS = (1, 2, 3, 4)
@@ -33,22 +33,22 @@ def test_levels_are_the_nearest(bits):
     top = 2**bits - 1
     x = np.random.default_rng(0).uniform(-1.5, 1.5, 500).astype("float32")
     np.testing.assert_array_equal(
-        weights.levels(x, bits), nearest_levels(x, bits)
+        rounding.levels(x, bits), nearest_levels(x, bits)
     )
     # The borders of the cells, multiplied by L so that they are exact.
     for cell in range(-(2 ** (bits - 1)) + 1, 2 ** (bits - 1)):
         border = np.float32(2 * cell) / np.float32(top)
         if np.float32(border * np.float32(top / 2)) == cell:
-            assert weights.levels(border, bits) == 2 * cell + 1
+            assert rounding.levels(border, bits) == 2 * cell + 1
         inside = np.float32((2 * cell - 1e-3) / top)
-        assert weights.levels(inside, bits) == 2 * cell - 1
+        assert rounding.levels(inside, bits) == 2 * cell - 1
     ends = np.array([-np.inf, -2, -1, 1, 2, np.inf, 0.0, -0.0], "float32")
     expected = [-top, -top, -top, top, top, top, 1, 1]
-    assert weights.levels(ends, bits).numpy().tolist() == expected
+    assert rounding.levels(ends, bits).numpy().tolist() == expected
     if bits > 1:
-        assert np.isnan(weights.levels(np.float32(np.nan), bits))
+        assert np.isnan(rounding.levels(np.float32(np.nan), bits))
     else:
-        np.testing.assert_array_equal(weights.levels(x, 1), ops.sign(x))
+        np.testing.assert_array_equal(rounding.levels(x, 1), ops.sign(x))
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -57,14 +57,14 @@ def test_weights_and_straight_through_gradient(bits):
     factors = tf.constant(np.random.default_rng(0).normal(size=40), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(kernel)
-        found = weights.binarize(kernel, bits)
+        found = rounding.binarize(kernel, bits)
         result = tf.reduce_sum(factors * found)
     top = np.float32(2**bits - 1)
-    levels = weights.levels(kernel, bits).numpy()
+    levels = rounding.levels(kernel, bits).numpy()
     np.testing.assert_allclose(found, levels / top, rtol=1.2e-7)
     assert found.numpy()[[0, -1]].tolist() == [-1, 1]  # exactly
     np.testing.assert_array_equal(tape.gradient(result, kernel), factors)
-    compiled = tf.function(weights.binarize, jit_compile=True)(kernel, bits)
+    compiled = tf.function(rounding.binarize, jit_compile=True)(kernel, bits)
     np.testing.assert_array_equal(found, compiled)
 
 

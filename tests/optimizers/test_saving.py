@@ -35,6 +35,31 @@ def run(model, x, y):
     model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
 
 
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras cannot load such a file"
+)
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+def test_optimizer_by_name(suffix, tmp_path):
+    """Keras finds the name, and equal names elsewhere have no effect."""
+    model = keras.Sequential(
+        [keras.layers.InputLayer((5,)), kq.layers.BinaryDense(3, name="qpsbgd")]
+    )
+    model.compile("qpsbgd", tools.loss(), run_eagerly=True)
+    x, y = tools.data()
+    model.train_on_batch(x[:6], y[:6])
+    model.save(tmp_path / f"model{suffix}")
+    loaded = keras.models.load_model(tmp_path / f"model{suffix}")
+    for found in (model, loaded):
+        assert type(found.optimizer) is kq.QPSBGD
+        assert int(found.optimizer.iterations) == 1
+        assert found.layers[-1].name == "qpsbgd"
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+    # It is no name for the inner optimizer.
+    with pytest.raises(ValueError, match="`real_optimizer`.*QPSBGD"):
+        kq.optimizers.Bop(real_optimizer="qpsbgd")
+
+
 @pytest.mark.parametrize(
     "seed, preset",
     [(3, "fast"), pytest.param(None, "once", marks=pytest.mark.slow)],

@@ -339,8 +339,8 @@ class DWaveBackend(Backend):
             warnings.warn(
                 f"{100 * share:.0f} % of the fields are below the precision of "
                 f"the chip ({ranges.PRECISION} after scaling), so the gradient "
-                "has little effect on its answers. Use a larger `kappa` or a "
-                "lower `chain_strength`.",
+                "has little effect on its answers. Use a larger `kappa`, a "
+                "lower `chain_strength`, or inputs of similar sizes.",
                 stacklevel=2,
             )
 

@@ -6,7 +6,7 @@ See `DWaveBackend`.
 several problems in one call, but it embeds each of them in Python. For layers
 from 8 x 64 to 32 x 32 that takes 30 to 230 times the CPU time. It scales to
 `j_range` instead of the extended range, which makes values on the chip up to
-two times smaller, and its answers have no chain breaks.
+two times smaller, and its answers do not say which chains are broken.
 """
 
 import copy

@@ -4,7 +4,7 @@ import numpy as np
 
 # The beam passes feedback on to this many variables at once, by a matrix
 # product.
-BEAM_BLOCK = 32
+CHUNK = 32
 # Where only narrower beams fit, annealed sweeps alone are better and faster.
 MIN_WIDTH, MAX_WIDTH = 256, 512
 # Maximum number of weights times width.
@@ -76,15 +76,15 @@ def _decide_all(feedback, weights, center, width):
     costs = np.zeros((1, m), np.float32)
     # c - g of the decided variables: variables x beam x columns.
     rest = np.zeros((0, 1, m), np.float32)
-    for end in range(n, 0, -BEAM_BLOCK):
-        block = slice(max(0, end - BEAM_BLOCK), end)
+    for end in range(n, 0, -CHUNK):
+        chunk = slice(max(0, end - CHUNK), end)
         size = len(costs)
-        values = feedback[block, end:] @ rest.reshape(n - end, size * m)
-        values = values.reshape(-1, size, m) + center[block, None]
+        values = feedback[chunk, end:] @ rest.reshape(n - end, size * m)
+        values = values.reshape(-1, size, m) + center[chunk, None]
         costs, parents, decided = _decide(
-            feedback[block, block],
-            weights[block],
-            center[block],
+            feedback[chunk, chunk],
+            weights[chunk],
+            center[chunk],
             values,
             costs,
             width,
@@ -96,20 +96,20 @@ def _decide_all(feedback, weights, center, width):
 
 
 def _decide(feedback, weights, center, values, costs, width):
-    """Decides the variables of a block, from the last one.
+    """Decides the variables of a chunk, from the last one.
 
     Args:
         feedback: Array of shape `(b, b)`.
         weights: Array of shape `(b,)`.
         center: Array of shape `(b, m)`.
         values: Array of shape `(b, k, m)`. The best real values, given the
-            variables after the block.
+            variables after the chunk.
         costs: Array of shape `(k, m)`. The costs of the partial states.
         width: Integer.
 
     Returns:
         The new costs `(k', m)`, the index `(k', m)` of the partial state that
-        each new one extends, and c - g of the block, `(b, k', m)`.
+        each new one extends, and c - g of the chunk, `(b, k', m)`.
     """
     parents = np.broadcast_to(np.arange(len(costs))[:, None], costs.shape)
     decided = values[:0]

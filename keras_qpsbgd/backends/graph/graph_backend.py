@@ -68,6 +68,7 @@ class GraphBackend(Backend):
     _without_executor = "runs in the training graph"
 
     def __init__(self) -> None:
+        # The arguments of `Backend` are for solvers on the host.
         super().__init__()
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:

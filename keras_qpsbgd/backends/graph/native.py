@@ -24,7 +24,13 @@ FAST = search.Effort(
 # A single call of the preset `"once"` may take about a second. Its problems are
 # large, and get too few sweeps to recover from a hotter start.
 ONCE = search.Effort(
-    lanes=16, size=2**14, sweeps=800, min_sweeps=30, work=2**33, hot=0.2
+    lanes=16,
+    size=2**14,
+    sweeps=800,
+    min_sweeps=30,
+    work=2**33,
+    hot=0.2,
+    has_beam=True,
 )
 PRESETS = {"fast": FAST, "once": ONCE}
 # The descent in float64 takes too long for layers with more weights.
@@ -109,7 +115,7 @@ class NativeBackend(GraphBackend):
         solver._effort = PRESETS[self.preset]
         samples, info = GraphBackend.sample(solver, qubo, seed)
         states = samples[0]
-        found = beam.beam_search(qubo) if self.preset == "once" else None
+        found = beam.beam_search(qubo) if solver._effort.has_beam else None
         if found is not None:
             before, after = qubo.varying_energies([states, found])
             states = np.where(after < before, found, states)

@@ -1,9 +1,8 @@
 """Matrix products that do not depend on the precision of a GPU.
 
 On recent GPUs, TensorFlow rounds the factors of a float32 product to 11
-significant bits (TensorFloat-32). `rounded` rounds the factors on all devices
-beforehand, so that TensorFloat-32 does not change them, and `matmul` multiplies
-them. Searches use both functions, because they need many products but not
+significant bits (TensorFloat-32). `rounded` rounds them beforehand, so that
+TensorFloat-32 does not change them. Searches need many products but not
 accurate ones.
 """
 
@@ -16,11 +15,6 @@ BITS = 11
 def on_gpu():
     """Returns whether training steps run on a GPU."""
     return bool(tf.config.list_logical_devices("GPU"))
-
-
-def matmul(a, b, transpose_a=False, transpose_b=False):
-    """Returns the product of factors with at most 11 significant bits."""
-    return tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
 def rounded(x):

@@ -55,17 +55,17 @@ def iterated_solution(problem, sizes, iterations, rho=RHO):
     target = tf.math.divide_no_nan(target, largest)
 
     def multiply(x):
-        return products.matmul(products.rounded(x), matrix)
+        return tf.matmul(products.rounded(x), matrix)
 
     found = tf.zeros_like(target)
     residual = direction = target
     image = multiply(target)
     square = _dot(residual, residual)
-    for step in range(iterations):
+    for iteration in range(iterations):
         change = image + ridge * direction
         size = tf.math.divide_no_nan(square, _dot(change, direction))
         found += size * direction
-        if step == iterations - 1:
+        if iteration == iterations - 1:
             break
         residual -= size * change
         before = square

@@ -2,8 +2,8 @@
 
 An update sets variable i to the sign of -h_i with h_i = sum_{j != i} Q_ij g_j +
 s_i / 2, which is the better of its two values, given the others. A sweep
-updates all variables, block by block. A matrix product computes the forces f on
-the variables of a block. Within a block, the new states g solve
+updates all variables, chunk by chunk. A matrix product computes the forces f on
+the variables of a chunk. Within a chunk, the new states g solve
 g = sign(-(f + L (g - old))), where L is the strict lower triangle of the
 couplings. Each repetition of this equation makes at least one more variable
 exact. A few repetitions are enough, because few variables change, and states
@@ -26,14 +26,14 @@ import tensorflow as tf
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.qubo import ops
 
-# Maximum number of variables of a block of a warm sweep, and its repetitions.
+# Maximum number of variables of a chunk of a warm sweep, and its repetitions.
 # Energies are within 0.1 percent of those of single updates.
-WARM_BLOCK = 48
+WARM_CHUNK = 48
 REPETITIONS = 2
 # The same for a search from scratch, where more variables change. With four
-# repetitions, strong couplings inside a block make energies several percent
+# repetitions, strong couplings inside a chunk make energies several percent
 # worse, because many variables are not exact.
-BLOCK = 24
+CHUNK = 24
 SEARCH_REPETITIONS = 8
 # The standard deviation of the last random numbers, relative to the first.
 LAST = 0.05
@@ -55,6 +55,8 @@ class Effort(NamedTuple):
         work: Integer. Maximum number of multiplications of these sweeps.
         hot: Float. The standard deviation of the first random numbers, relative
             to the mean force at the start.
+        has_beam: Boolean. Whether a beam search runs, too, and the better
+            states of each column count. Defaults to `False`.
     """
 
     lanes: int
@@ -63,6 +65,7 @@ class Effort(NamedTuple):
     min_sweeps: int
     work: int
     hot: float
+    has_beam: bool = False
 
     def of(self, n, m):
         """Returns the numbers of lanes, sweeps, and sweeps of the descent."""
@@ -84,12 +87,12 @@ def warm_sweep(problem):
     """
     couplings, states = problem.couplings, problem.start
     n = states.shape[1]
-    size = -(-n // -(-n // WARM_BLOCK))
+    size = -(-n // -(-n // WARM_CHUNK))
     for begin in range(0, n, size):
-        block = slice(begin, min(begin + size, n))
-        rows, old = couplings[:, block], states[:, block]
-        inside = rows[:, :, block]
-        forces = tf.matmul(rows, states) + problem.fields[:, block] / 2.0
+        chunk = slice(begin, min(begin + size, n))
+        rows, old = couplings[:, chunk], states[:, chunk]
+        inside = rows[:, :, chunk]
+        forces = tf.matmul(rows, states) + problem.fields[:, chunk] / 2.0
         # A variable exerts no force on itself.
         forces -= tf.linalg.diag_part(inside)[..., None] * old
         new = _repeated(forces, old, inside, REPETITIONS)
@@ -146,29 +149,29 @@ def search(problem, seed, effort):
 
 
 class _Lanes:
-    """The lanes of all columns, with their variables in blocks of equal size.
+    """The lanes of all columns, with their variables in chunks of equal size.
 
-    States have the shape `(blocks, size, lanes * m)`.
+    States have the shape `(chunks, size, lanes * m)`.
     """
 
     def __init__(self, problem, count):
         self._n, self._m = problem.fields.shape
-        self._blocks = -(-self._n // BLOCK)
-        self._size = -(-self._n // self._blocks)
+        self._chunks = -(-self._n // CHUNK)
+        self._size = -(-self._n // self._chunks)
         self._count = count
         # A variable exerts no force on itself.
         couplings = problem.couplings
         couplings = tf.linalg.set_diag(couplings, tf.zeros((self._n,)))
-        couplings = ops.padded(couplings, 1, self._blocks * self._size)
+        couplings = ops.padded(couplings, 1, self._chunks * self._size)
         self._couplings = self.divide(couplings)
         self._half_fields = self.divide(
             tf.tile(problem.fields / 2.0, (1, count))
         )
 
     def divide(self, tensor):
-        """Pads and reshapes (n, k) to (blocks, size, k)."""
-        tensor = ops.padded(tensor, 0, self._blocks * self._size)
-        return tf.reshape(tensor, (self._blocks, self._size, tensor.shape[1]))
+        """Pads and reshapes (n, k) to (chunks, size, k)."""
+        tensor = ops.padded(tensor, 0, self._chunks * self._size)
+        return tf.reshape(tensor, (self._chunks, self._size, tensor.shape[1]))
 
     def forces(self, states):
         """Returns the forces on all variables."""
@@ -178,37 +181,37 @@ class _Lanes:
         return tf.matmul(couplings, self._joined(states))
 
     def _joined(self, states):
-        return tf.reshape(states, (self._blocks * self._size, -1))
+        return tf.reshape(states, (self._chunks * self._size, -1))
 
     def sweep(self, states, temperature=None, seed=None):
         """Returns the states after updating all variables.
 
         Args:
-            states: Tensor of shape `(blocks, size, lanes)`.
+            states: Tensor of shape `(chunks, size, lanes)`.
             temperature: Tensor of shape `(lanes,)` (optional). The standard
                 deviation of random numbers that are added to the forces.
             seed: Int32 tensor of shape `(2,)`, for the random numbers.
         """
 
-        def update(block, states):
-            # Slices would compile again for every value of `block`.
-            rows = tf.gather(self._couplings, block)
+        def update(chunk, states):
+            # Slices would compile again for every value of `chunk`.
+            rows = tf.gather(self._couplings, chunk)
             forces = self._products(rows, states)
-            forces += tf.gather(self._half_fields, block)
+            forces += tf.gather(self._half_fields, chunk)
             if temperature is not None:
-                own_seed = seed + tf.stack([block, 0])
+                own_seed = seed + tf.stack([chunk, 0])
                 forces += temperature * _random(own_seed, forces.shape)
-            old = tf.gather(states, block)
-            shape = (self._size, self._blocks, self._size)
-            inside = tf.gather(tf.reshape(rows, shape), block, axis=1)
+            old = tf.gather(states, chunk)
+            shape = (self._size, self._chunks, self._size)
+            inside = tf.gather(tf.reshape(rows, shape), chunk, axis=1)
             new = _repeated(
                 forces[None], old[None], inside[None], SEARCH_REPETITIONS
             )
-            here = (tf.range(self._blocks) == block)[:, None, None]
-            return block + 1, tf.where(here, new, states)
+            here = (tf.range(self._chunks) == chunk)[:, None, None]
+            return chunk + 1, tf.where(here, new, states)
 
         return tf.while_loop(
-            lambda block, _: block < self._blocks, update, (0, states)
+            lambda chunk, _: chunk < self._chunks, update, (0, states)
         )[1]
 
     def best(self, states, start):
@@ -249,7 +252,7 @@ def _random(seed, shape):
 
 
 def _repeated(forces, old, couplings, repetitions):
-    """Updates the variables of a block, as described above."""
+    """Updates the variables of a chunk, as described above."""
     size = old.shape[1]
     lower = np.tril(np.ones((size, size), np.float32), -1) * couplings
     new = ops.sign(-forces)

@@ -1,4 +1,4 @@
-r"""The weights of a binary layer.
+r"""The rounded weights of a binary layer.
 
 Weights of \(b\) bits are \(W = q / L\) with the levels
 
