@@ -3,6 +3,7 @@
 import math
 import numbers
 import os
+import pathlib
 import warnings
 from typing import Any
 
@@ -71,7 +72,7 @@ class Predictor:
         kernels: `"auto"`, `"c"` or `"numpy"`. `"c"` uses the compiled kernels
             of the package, which need a C compiler if you install the package
             from source. `"numpy"` is slower. `"auto"` uses `"c"` if it is
-            available, and otherwise `"numpy"`, with one warning that says how
+            available, and otherwise `"numpy"`, with a warning that says how
             to get the C kernels. Defaults to `"auto"`.
 
     Raises:
@@ -114,7 +115,7 @@ class Predictor:
         if kernels not in ("auto", *available):
             advice = ""
             if kernels == "c":
-                advice = f" There are no C kernels. {products.how_to_compile()}"
+                advice = f" There are no C kernels. {_how_to_compile()}"
             raise ValueError(
                 f"`kernels` must be one of {('auto', *available)}.{advice} "
                 f"Received: kernels={kernels!r}"
@@ -123,7 +124,7 @@ class Predictor:
         self._input_shape, self._steps = _program(path_or_model, self._kernels)
         self._workers = Workers(int(threads))
         if kernels == "auto" and self._kernels == "numpy":
-            _warn_once_if_slow(self._steps)
+            _warn_if_slow(self._steps)
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -220,29 +221,40 @@ class Predictor:
         return bits.to_floats(value) if self._steps else value.copy()
 
 
-_has_warned = False
-
-
-def _warn_once_if_slow(found):
-    """Warns once per process if C kernels would be faster.
+def _warn_if_slow(found):
+    """Warns if C kernels would be faster.
 
     Args:
         found: List of steps. Only products with binary kernels are slower.
     """
-    global _has_warned
     is_slower = any(
         isinstance(step, steps.Product)
         and not isinstance(step.product, products.RealProduct)
         for step in found
     )
-    if is_slower and not _has_warned:
-        _has_warned = True
+    if is_slower:
         warnings.warn(
             "`Predictor` uses NumPy, which is slower, because there are no C "
-            f'kernels. {products.how_to_compile()} Pass `kernels="numpy"` to '
+            f'kernels. {_how_to_compile()} Pass `kernels="numpy"` to '
             "use NumPy without this warning.",
             stacklevel=3,
         )
+
+
+def _how_to_compile():
+    """Returns what to do if there are no C kernels."""
+    root = pathlib.Path(__file__).parents[2]
+    if (root / "setup.py").is_file():
+        return (
+            "This process has imported the package from a clone, where they "
+            "are not compiled. With a C compiler, `python -m pip install -e "
+            f"{root}` compiles them there."
+        )
+    return (
+        "The package was installed without a C compiler. Install a compiler, "
+        "and then the package again with the options `--force-reinstall "
+        "--no-deps --no-cache-dir` of pip."
+    )
 
 
 def _program(path_or_model, kernels):

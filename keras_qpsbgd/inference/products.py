@@ -14,7 +14,6 @@ The C kernels read the patches of an image where they are. NumPy copies them.
 import concurrent.futures
 import importlib
 import math
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -45,22 +44,6 @@ SIGNS = 2 * _SIGNS.astype(np.float32) - 1
 def available():
     """Returns the names of the implementations, the fastest one first."""
     return KERNELS if _kernels is not None else ("numpy",)
-
-
-def how_to_compile():
-    """Returns what to do if there are no C kernels."""
-    root = pathlib.Path(__file__).parents[2]
-    if (root / "setup.py").is_file():
-        return (
-            "This process has imported the package from a clone, where they "
-            "are not compiled. With a C compiler, `python -m pip install -e "
-            f"{root}` compiles them there."
-        )
-    return (
-        "The package was installed without a C compiler. Install a compiler, "
-        "and then the package again with the options `--force-reinstall "
-        "--no-deps --no-cache-dir` of pip."
-    )
 
 
 def variants():

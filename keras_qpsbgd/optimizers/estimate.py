@@ -169,7 +169,7 @@ class SolverInfo:
         # Legacy Keras has no variables before the model is built.
         variables = model.trainable_variables if model.built else []
         marks = filter(None, map(statistics.mark_of, variables))
-        sizes = self._sizes(marks)
+        sizes = self.update_rule.sizes(filter(self.is_binary, marks))
         if not sizes:
             raise ValueError(
                 "`model` must be built and have trainable binary layers that "

@@ -230,17 +230,6 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             marks, self.add_array, self.add_variable_from_reference
         )
 
-    def _sizes(self, marks):
-        """Returns the numbers of inputs and outputs of the QUBOs of kernels."""
-        return [
-            size
-            for mark in marks
-            if self.is_binary(mark)
-            for size in self.update_rule.problem_sizes(
-                mark.num_variables, mark.num_columns
-            )
-        ]
-
     @tf.autograph.experimental.do_not_convert
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Updates the variables with their straight-through gradients.
@@ -260,7 +249,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             return
         is_connected = self._is_connected
         binary, real = self.split(grads, trainable_variables)
-        sizes = self._sizes(self._binary.values())
+        sizes = self.update_rule.sizes(self._binary.values())
         self._solver.check(
             sizes, lambda: self.update_rule.blocks_note(self._names)
         )

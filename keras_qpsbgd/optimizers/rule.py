@@ -70,6 +70,14 @@ class Rule:
             return [(num_variables, num_columns)]
         return blocks.block_sizes(num_variables, num_columns, self.widest)
 
+    def sizes(self, marks):
+        """Returns the numbers of inputs and outputs of the QUBOs of kernels."""
+        return [
+            size
+            for mark in marks
+            for size in self.problem_sizes(mark.num_variables, mark.num_columns)
+        ]
+
     def blocks_note(self, names):
         """Returns which layers have several blocks, for error messages.
 
