@@ -53,10 +53,11 @@ def _of_readings(name, check):
     """Returns a function that checks every reading of a task."""
 
     def checked(readings):
-        found = []
-        for reading in readings.of_task(name):
-            text, agrees = check(readings, reading)
-            found.append((reading, text, agrees))
+        known = readings.of_task(name)
+        found = [(reading, *check(readings, reading)) for reading in known]
+        for loss in LOSSES:
+            if not readings.fresh(loss, name):
+                found.append(((loss, "last"), "not run", None))
         return found
 
     return checked
@@ -300,13 +301,14 @@ def verdict(claim, found):
         claim: a `Claim`.
         found: what its check returned.
     """
-    if not found or all(agrees is None for *_, agrees in found):
+    tested = [one for one in found if one[-1] is not None]
+    if not tested:
         note = f": {claim.note}" if claim.note else ""
         return NOT_TESTABLE + note
-    readings = [reading for reading, _, agrees in found if agrees]
+    readings = [reading for reading, _, agrees in tested if agrees]
     if not readings:
         note = f": {claim.note}" if claim.note else ""
         return f"not reproduced{note}"
-    if all(agrees for *_, agrees in found):
+    if len(readings) == len(found):
         return "reproduced in all readings"
     return f"reproduced ({'; '.join(map(reading_text, readings))})"

@@ -4,6 +4,7 @@ import argparse
 import pathlib
 
 from research import arguments as shared
+from research import code_version
 from research import pages
 from research import studies
 from research.bench import stored
@@ -184,8 +185,14 @@ def blocks_of(root, default=None, of_paper=None):
         **default.placeholders(),
         **default.blocks(),
         **readings.blocks(of_paper),
-        "paper/claims": claims.table(readings.Readings(of_paper)),
     }
+    older = [
+        f"{loss}/{name}"
+        for loss, folder in of_paper.items()
+        for name in folder.older()
+    ]
+    table = claims.table(readings.Readings(of_paper))
+    found["paper/claims"] = code_version.note(older) + table
     for loss, folder in of_paper.items():
         found |= folder.placeholders(f"paper/{loss}/")
         found |= folder.blocks(f"paper/{loss}/")

@@ -40,11 +40,10 @@ class Readings:
 
     def names(self):
         """Returns the names of all tasks with a number per run."""
+        names = [name for found in self._found.values() for name in found]
         return [
             name
-            for name in dict.fromkeys(
-                n for f in self._found.values() for n in f
-            )
+            for name in dict.fromkeys(names)
             if self.of_task(name) and self.task(name).kind != "cells"
         ]
 
@@ -115,7 +114,11 @@ def table(readings, name):
         reading: readings.values(reading, name, measure)
         for reading in readings.of_task(name)
     }
-    head = [measure.label, *map(reading_text, found)]
+    head = [measure.label]
+    for reading, values in found.items():
+        seeds = {len(of_method) for of_method in values.values()}
+        number = " or ".join(map(str, sorted(seeds)))
+        head.append(f"{reading_text(reading)} ({number} seeds)")
     names = {method for values in found.values() for method in values}
     methods = tables.methods_of([{"method": m} for m in names], OURS)
     rows = [

@@ -58,12 +58,12 @@ class Folder:
             found = {"all methods"}
         return code_version.note(sorted(found, key=str.casefold))
 
-    def note(self):
-        """Returns a line about the older experiments, with its blank line."""
+    def older(self):
+        """Returns the names of the experiments older than the code."""
         found = [name for name in self._runs if self._note(name)]
         if overview.is_older(self.path / "cifar10"):
             found = ["cifar10", *found]
-        return code_version.note(found)
+        return found
 
     def draw(self):
         """Draws the figures of all tasks."""
@@ -93,7 +93,8 @@ class Folder:
             name: records.read_times(self.path / name) for name in self._runs
         }
         found = {
-            "overview": self.note() + overview.table(results),
+            "overview": code_version.note(self.older())
+            + overview.table(results),
             **summary.blocks(results, self.described, times),
         }
         for description, runs in self.described:
