@@ -35,7 +35,8 @@ class LayerSummary:
     """The numbers of one layer.
 
     Attributes:
-        name: Name of the layer.
+        name: Name of the layer. Binary layers with the same name have the names
+            of `QPSBGD.solver_report()`.
         type: Name of its class.
         binary_params: Number of weights with 1 to 4 bits.
         real_params: Number of all other weights, such as biases and the
@@ -199,7 +200,9 @@ def summary(
             f"model={model.name!r}, which is not built"
         )
     layers: list[LayerSummary] = []
-    _collect(model, set(), layers)
+    marks = [statistics.mark_of(variable) for variable in model.variables]
+    names = statistics.names_of([mark for mark in marks if mark is not None])
+    _collect(model, set(), names, layers)
     sizes = {} if x is None else _input_sizes(model, x)
     found = ModelSummary(model.name, layers, sizes)
     if print_fn is not None:
@@ -208,12 +211,12 @@ def summary(
     return found
 
 
-def _collect(layer, counted, found):
+def _collect(layer, counted, names, found):
     """Adds the summaries of a layer and of the layers that it contains."""
     for part in _parts(layer):
         if id(part) not in counted:
             counted.add(id(part))
-            _collect(part, counted, found)
+            _collect(part, counted, names, found)
     if isinstance(layer, BinaryLayer) and not layer.built:
         raise ValueError(
             "All layers of `model` must be built. Received: the binary layer "
@@ -222,7 +225,7 @@ def _collect(layer, counted, found):
     weights = [weight for weight in layer.weights if id(weight) not in counted]
     counted.update(map(id, weights))
     if weights:
-        found.append(_layer_summary(layer, weights))
+        found.append(_layer_summary(layer, weights, names))
 
 
 def _parts(layer):
@@ -268,7 +271,7 @@ def stored(variable: Any, is_real: bool = False) -> Stored:
     return Stored(grid.num_bytes, True)
 
 
-def _layer_summary(layer, weights):
+def _layer_summary(layer, weights, names):
     # A layer after `use_real_kernel` computes with real weights.
     is_real = getattr(layer, "has_real_kernel", False)
     found = [stored(weight, is_real) for weight in weights]
@@ -279,7 +282,7 @@ def _layer_summary(layer, weights):
     marks = [statistics.mark_of(weight) for weight in weights]
     mark = None if is_real else next(filter(None, marks), None)
     return LayerSummary(
-        layer.name,
+        names.get(mark, layer.name),
         type(layer).__name__,
         binary,
         sum(counts) - binary,

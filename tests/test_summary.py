@@ -89,6 +89,21 @@ def test_nested_and_shared_layers():
     assert found.binary_params + found.real_params == outer.count_params()
 
 
+def test_layers_with_the_same_name():
+    """Their rows have the names of the solver report."""
+
+    def part():
+        inputs = keras.Input((3,))
+        layer = layers.BinaryDense(3, name="dense")
+        return keras.Model(inputs, layer(inputs))
+
+    inputs = keras.Input((3,))
+    outputs = layers.BinaryDense(2, name="last")(part()(part()(inputs)))
+    found = quiet(keras.Model(inputs, outputs))
+    names = [layer.name for layer in found.layers]
+    assert names == ["dense#1", "dense#2", "last"]
+
+
 def test_two_layers_with_one_kernel():
     first = layers.BinaryDense(4, use_bias=False)
 

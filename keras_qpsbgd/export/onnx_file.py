@@ -79,8 +79,30 @@ def onnx(model: Any, path: Any) -> None:
             floats, format="onnx", verbose=False
         )
         proto = onnx_package.load(floats)
+    _check_operators(proto.graph)
     _compress(proto.graph)
     disk.write(path, proto.SerializeToString())
+
+
+def _check_operators(graph):
+    """Raises if tf2onnx has left operators of TensorFlow in a graph.
+
+    It does not look into functions that are compiled with XLA, which Keras 3
+    uses for grouped convolutions.
+    """
+    from onnx import defs
+
+    unknown = [
+        node for node in graph.node if not defs.has(node.op_type, node.domain)
+    ]
+    if unknown:
+        # The name of an operator is the path of its layer and its type.
+        paths = {node.name.rpartition("/")[0]: None for node in unknown}
+        raise ValueError(
+            "`model` must only have layers that tf2onnx converts to standard "
+            "operators. It does not convert convolutions with `groups`. "
+            f"Received: {', '.join(paths)}"
+        )
 
 
 def _compress(graph):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.backends.errors import in_short
 
 BATCH_SIZE = 128
 
@@ -180,7 +181,7 @@ def _checked(value, expected, name):
                 "`calibration` must be an array, a list or dictionary of "
                 "arrays with one array per input, a `tf.data.Dataset`, or a "
                 "`keras.utils.PyDataset`. "
-                f"Received: {type(value).__name__} for the input {name!r}"
+                f"Received: {in_short(value)} for the input {name!r}"
             ) from error
     shape, wanted = tuple(value.shape), tuple(expected.shape)
     matches = len(shape) == len(wanted) and all(
@@ -199,7 +200,8 @@ def _checked(value, expected, name):
         )
     dtype = tf.as_dtype(expected.dtype)
     given = tf.as_dtype(value.dtype)
-    if (given == tf.string) != (dtype == tf.string):
+    is_text = (given == tf.string) != (dtype == tf.string)
+    if is_text or given.is_complex > dtype.is_complex:
         raise ValueError(
             f"`calibration` must have the dtype {dtype.name} for the input "
             f"{name!r}. Received: an array of dtype {given.name}"

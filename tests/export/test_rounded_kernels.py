@@ -195,3 +195,15 @@ def test_predictor_multiplies_by_floats(tmp_path):
     kq.export.packed(stock, path)
     found = kq.inference.Predictor(path).predict(x)
     test_runtimes.assert_close(found, exporting.predict(stock, x))
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="`onnx` requires Keras 3.")
+def test_grouped_convolutions_in_onnx(tmp_path):
+    """Keras compiles them with XLA, and tf2onnx does not convert that."""
+    pytest.importorskip("tf2onnx")
+    path = tmp_path / "model.onnx"
+    convolution = L.Conv2D(8, 3, groups=2, name="grouped")
+    model = keras.Sequential([keras.Input((6, 6, 4)), convolution])
+    with pytest.raises(ValueError, match="`groups`. Received: .*grouped"):
+        kq.export.onnx(model, path)
+    assert not path.exists()

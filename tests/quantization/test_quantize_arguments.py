@@ -66,7 +66,9 @@ def test_options(model, options, message):
         (np.where(X > 1, np.nan, X), "only finite numbers"),
         ({"wrong": X}, "one array per input"),
         (X.astype(str), "dtype float32 .*Received: an array of dtype string"),
+        (X + 0j, "dtype float32 .*Received: an array of dtype complex"),
         (object(), "must be an array"),
+        (np.full((2, 8), None), "must be an array.*Received: ndarray .*None"),
         (tf.data.Dataset.from_tensors(X).repeat(), "must be a finite dataset"),
         (tf.data.Dataset.from_tensors(X).take(0), "at least one batch"),
     ],
@@ -78,13 +80,23 @@ def test_calibration(model, calibration, message):
     assert "Received: " in str(caught.value)
 
 
+def test_equal_samples_prove_nothing(model):
+    same = X[:1].repeat(20, 0)
+    _, report = kq.quantize(model, same, layers="first", verbose=0)
+    assert report.layers[0].proven is None
+
+
 @pytest.mark.parametrize("is_dataset", [False, True])
 def test_zeros_carry_no_information(model, is_dataset):
     zeros = np.zeros_like(X)
     if is_dataset:
         zeros = tf.data.Dataset.from_tensor_slices(zeros).batch(8)
+    options = {"backend": "exact", "layers": "first", "verbose": 0}
     with pytest.warns(UserWarning, match="`calibration` .*no information"):
-        kq.quantize(model, zeros, method="nearest", verbose=0)
+        _, report = kq.quantize(model, zeros, **options)
+    # An optimum for these inputs would prove nothing.
+    assert report.layers[0].proven is None
+    assert report.layers[0].calls == 0
 
 
 @pytest.mark.parametrize("bits", [np.int64(2), {".": np.int64(2)}])

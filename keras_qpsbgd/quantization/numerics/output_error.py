@@ -28,6 +28,9 @@ import numpy as np
 # Rows are added in pieces of at most this many numbers, to bound the memory.
 _PIECE = 2**22
 
+# Part of a sum of squares that is rounding error of float32 rows.
+_ROUNDING = 1e-12
+
 
 class Statistics:
     """Sums over the calibration rows of one layer.
@@ -84,12 +87,16 @@ class Statistics:
             count = max(self.count, 1)
             row_mean = self._row_sum / count
             target_mean = self._target_sum / count
+            size = np.trace(squares, axis1=1, axis2=2)
             # In place, because this can be the largest array of all.
             squares -= count * row_mean.transpose(0, 2, 1) * row_mean
             products = products - (
                 count * row_mean.transpose(0, 2, 1) * target_mean
             )
             target_squares = target_squares - count * target_mean**2
+            # If all rows are the same, only rounding errors are left.
+            same = np.trace(squares, axis1=1, axis2=2) <= _ROUNDING * size
+            squares[same] = products[same] = 0.0
         return OutputError(
             self.kernel,
             squares,
@@ -181,7 +188,9 @@ class OutputError:
         diagonal = np.arange(n)
         mean = squares[:, diagonal, diagonal].mean(axis=1)
         # Without any active input, only the damping is left.
-        self.delta = np.where(mean > 0, damping * mean, 1.0)[:, None, None]
+        self.has_data = mean > 0
+        self.delta = np.where(self.has_data, damping * mean, 1.0)
+        self.delta = self.delta[:, None, None]
         self.couplings = squares
         self.couplings[:, diagonal, diagonal] += self.delta[:, 0]
         self.diagonal = self.couplings[:, diagonal, diagonal][:, :, None]
