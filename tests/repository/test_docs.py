@@ -177,8 +177,12 @@ model = keras.Sequential(
     [keras.layers.InputLayer((6,)), kq.layers.BinaryDense(3)]
 )
 model.compile(optimizer, loss)
+float_model = keras.Sequential(
+    [keras.layers.InputLayer((6,)), keras.layers.Dense(3)]
+)
 """
 GUIDES = (
+    "faq",
     "guides/annealer",
     "guides/custom-backends",
     "guides/custom-loops",
