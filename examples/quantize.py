@@ -1,4 +1,10 @@
-"""Quantize a trained network to 4, 2 and 1 bits per weight."""
+"""Quantize a trained network to 4, 2 and 1 bits per weight.
+
+The picture shows the errors of the layers with 1 bit.
+
+    python -m pip install "keras_qpsbgd[demo]"
+    python examples/quantize.py
+"""
 
 import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
@@ -39,3 +45,5 @@ for bits in (4, 2, 1):
         )
         print(f"bits={bits}, {method}: accuracy {accuracy(quantized):.3f}")
 print(report)
+report.plot().figure.savefig("errors.png", dpi=120)
+print("saved errors.png")

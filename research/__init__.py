@@ -5,7 +5,7 @@
     python -m research bench        measure speed and solvers
     python -m research quantize     compare methods that quantize networks
     python -m research gaps         measure what raises spectral gaps
-    python -m research pictures     draw the pictures of docs/inside
+    python -m research pictures     draw pictures of the documentation
 
 Run the commands in a clone of the repository, with the packages of the extra
 `research` installed.

@@ -59,9 +59,10 @@ def add(commands):
     )
     parser = commands.add_parser(
         "pictures",
-        help="draw the pictures of docs/inside",
-        description="Draw the pictures of docs/inside/analysis.md, and with "
-        "Chromium that of docs/inside/report.md.",
+        help="draw pictures of the documentation",
+        description="Draw the pictures of docs/inside/analysis.md, with "
+        "Chromium that of docs/inside/report.md, and with the examples those "
+        "of docs/examples.md.",
     )
     shared.add_output(parser, "docs/images")
     parser.set_defaults(run=shared.reported(_pictures))

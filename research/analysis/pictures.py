@@ -1,8 +1,10 @@
-"""The pictures of docs/inside/analysis.md and docs/inside/report.md."""
+"""The pictures of docs/examples.md and docs/inside."""
 
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -23,6 +25,15 @@ ANNEALER = {
     "name": "simulated_annealing",
     "num_reads": READS,
     "num_sweeps": 5,
+}
+ROOT = pathlib.Path(__file__).parents[2]
+COMPARE = "-m research compare examples/compare.py --methods native adam real"
+# The pictures that examples write, and their commands.
+EXAMPLES = {
+    "example-demo": ("digits.png", "-m keras_qpsbgd demo"),
+    "example-quantize": ("errors.png", "examples/quantize.py"),
+    "example-karate": ("karate.png", "examples/karate.py"),
+    "example-compare": ("compared/curves.png", COMPARE),
 }
 
 
@@ -50,6 +61,27 @@ def draw(folder):
         paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
         figures.save(figure, paths[-1], dpi=90)
     paths.append(report(pathlib.Path(folder, "report.png")))
+    return [*paths, *of_examples(folder)]
+
+
+def of_examples(folder):
+    """Runs the examples that write pictures, and copies the pictures."""
+    paths = []
+    for name, (picture, command) in EXAMPLES.items():
+        paths.append(pathlib.Path(folder, f"{name}.png"))
+        words = [
+            str(ROOT / word) if word.startswith("examples/") else word
+            for word in command.split()
+        ]
+        with tempfile.TemporaryDirectory() as place:
+            subprocess.run(
+                [sys.executable, *words],
+                cwd=place,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            shutil.copy(pathlib.Path(place, picture), paths[-1])
     return paths
 
 

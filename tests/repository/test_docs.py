@@ -1,7 +1,9 @@
 """The documentation builds, its links and commands exist, and its code runs."""
 
 import argparse
+import html
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -177,8 +179,12 @@ model = keras.Sequential(
     [keras.layers.InputLayer((6,)), kq.layers.BinaryDense(3)]
 )
 model.compile(optimizer, loss)
+float_model = keras.Sequential(
+    [keras.layers.InputLayer((6,)), keras.layers.Dense(3)]
+)
 """
 GUIDES = (
+    "faq",
     "guides/annealer",
     "guides/custom-backends",
     "guides/custom-loops",
@@ -299,6 +305,13 @@ def test_tutorials_run(path, tmp_path, kernel):
 # The site
 
 
+def words_of(index, page):
+    """Returns what the search finds on a page: names are split at dots."""
+    texts = [d["text"] for d in index["docs"] if d["location"].startswith(page)]
+    text = html.unescape(re.sub("<[^>]*>", " ", " ".join(texts)))
+    return re.split(index["config"]["separator"], text)
+
+
 @pytest.mark.slow
 def test_site(tmp_path):
     """The site builds without warnings, and loads nothing from elsewhere."""
@@ -317,6 +330,9 @@ def test_site(tmp_path):
     for path in pages:
         found = re.search(f"{remote}|{style}", path.read_text())
         assert not found, f"{path}: {found}"
+    index = json.loads((tmp_path / "search/search_index.json").read_text())
+    assert "load_model" in words_of(index, "faq/")
+    assert "load_model" in words_of(index, "tutorials/first_network/")
     for path in NOTEBOOKS:  # for download
         folder = tmp_path / "tutorials" / path.stem
         assert f'href="{path.name}"' in (folder / "index.html").read_text()
