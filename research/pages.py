@@ -22,11 +22,12 @@ _BLOCK = re.compile(
 
 
 def files(root):
-    """README.md, the pages of results, and docs/ in a checkout."""
+    """README.md, the pages of results, models/ and docs/ in a checkout."""
     root = pathlib.Path(root)
     paths = [root / "README.md", root / "RESULTS.md"]
     paths.append(root / "results" / "paper" / "RESULTS.md")
     paths.append(root / "results" / "cifar10" / "README.md")
+    paths.append(root / "models" / "README.md")
     paths += sorted(root.glob("docs/**/*.md"))
     return [path for path in paths if path.is_file()]
 

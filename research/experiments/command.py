@@ -16,6 +16,7 @@ from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
 from research.experiments.options import DEFAULT
 from research.experiments.options import Options
+from research.models import cards
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -126,6 +127,7 @@ def blocks_of(root, default=None, paper=None):
         "cifar10/step-size": _cifar10(root, "step-size"),
         "cifar10/first": _cifar10(root, "first"),
         **stored.blocks(root),
+        **cards.blocks(root),
         **default.placeholders(),
         **default.blocks(),
         **paper.placeholders("paper/"),
