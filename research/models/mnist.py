@@ -18,10 +18,10 @@ from research.engine.task import random
 
 NETWORKS = {"mnist-relu": "relu", "mnist-binary": "binary"}  # activations
 CLASSES = [str(digit) for digit in range(10)]
-FILTERS = (32, 32, 64)
+FILTERS = (16, 32, 64)
 BATCH = 128
-EPOCHS = 10
-TUNING_EPOCHS = 3
+EPOCHS = 5
+TUNING_EPOCHS = 1
 VALIDATION = 5_000
 RATES = (0.005, 0.01, 0.02)
 REAL_RATE = 0.01  # of batch normalization
