@@ -138,8 +138,8 @@ def _training(training):
     settings = [f"{k}={v:g}" for k, v in training.get("settings", {}).items()]
     found = {
         "training": f"{training['images']:,} images, {training['epochs']} "
-        f"epochs, batches of {training['batch']}, seed {training['seed']}, "
-        f"{training['seconds']:,} s on {training.get('device', 'a CPU')}",
+        f"epochs, batches of {training['batch']}, seed {training['seed']}"
+        f"{_time(training)}",
         "optimizer": ", ".join([f"`{training['optimizer']}`", *settings]),
         "learning rates": f"{rates}. They decay to zero along a cosine",
     }
@@ -155,6 +155,13 @@ def _training(training):
             f"{tuning['images']:,} images"
         )
     return found
+
+
+def _time(training):
+    """Returns the time, unless other work was running on the machine."""
+    if "device" not in training:
+        return ""
+    return f", {training['seconds']:,} s on {training['device']}"
 
 
 def _accuracy(record):
