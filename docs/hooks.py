@@ -20,10 +20,13 @@ PAGES = (
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "results").rglob("README.md"))
     ),
+    "models/README.md",
 )
+OTHERS = ("results/**/*.png", "models/**/*.png", "models/*.kq", "models/*.json")
 # These pages are above `docs/` in the repository, and beside the others here.
 ABOVE = re.compile(
-    r"(\]\((?:\.\./)*)\.\./(?=RESULTS\.md|results/|CHANGELOG\.md|CONTRIBUTING\.md)"
+    r"(\]\((?:\.\./)*)\.\./"
+    r"(?=RESULTS\.md|results/|models/|CHANGELOG\.md|CONTRIBUTING\.md)"
 )
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL
@@ -38,12 +41,13 @@ DOWNLOAD = '<p><a href="{0}" download="{0}">Download this notebook</a></p>'
 
 
 def on_files(files, config):
-    """Adds the pages of the repository, and the pictures of the results."""
-    pictures = (
+    """Adds the pages of the repository, with their pictures and models."""
+    others = (
         path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "results").rglob("*.png"))
+        for pattern in OTHERS
+        for path in sorted(ROOT.glob(pattern))
     )
-    for name in (*PAGES, *pictures):
+    for name in (*PAGES, *others):
         files.append(
             File.generated(config, name, abs_src_path=str(ROOT / name))
         )

@@ -7,6 +7,7 @@ from research import studies
 from research.bench import harness as bench
 from research.engine import compare
 from research.experiments import command as experiments
+from research.models import command as models
 
 
 def main(argv=None):
@@ -19,6 +20,7 @@ def main(argv=None):
             compare.add,
             bench.add,
             studies.add,
+            models.add,
         ),
         argv,
     )

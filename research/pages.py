@@ -26,9 +26,10 @@ _BLOCK = re.compile(
 
 
 def files(root):
-    """README.md, the pages of results, and docs/ in a checkout."""
+    """README.md, the pages of results, models/ and docs/ in a checkout."""
     root = pathlib.Path(root)
     paths = [root / NAME, root / "RESULTS.md"]
+    paths.append(root / "models" / NAME)
     paths += sorted(root.glob("docs/**/*.md"))
     paths += [
         path

@@ -83,9 +83,9 @@ def quantize(
             list or dictionary of arrays for a model with several inputs, or a
             `tf.data.Dataset` or `keras.utils.PyDataset` of batches of `x`,
             `(x, y)` or `(x, y, weights)`, of which only `x` is used. Each layer
-            should receive more rows than it has inputs. Otherwise, a warning
-            names the layer. Arrays are read in batches of 128, or as a single
-            batch if the model has graph layers.
+            should receive about four times as many rows as it has inputs. With
+            too few, a warning names a layer. Arrays are read in batches of 128,
+            or as a single batch if the model has graph layers.
         bits: Integer from 1 to 4, or a dictionary. Number of bits per weight.
             The keys of a dictionary are names of layers, or regular expressions
             to search for in the names. Its values are numbers of bits, or
@@ -136,7 +136,7 @@ def quantize(
 
     Example:
         ```python
-        quantized, report = kq.quantize(model, x_train[:512], bits=2)
+        quantized, report = kq.quantize(model, x_train[:2000], bits=2)
         print(report)
         quantized.save("quantized.keras")
         ```

@@ -24,6 +24,7 @@ from research.experiments.options import PAPER_METHODS
 from research.experiments.options import QUICK_METHODS
 from research.experiments.options import QUICK_TASK
 from research.experiments.options import Options
+from research.models import cards
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -182,6 +183,7 @@ def blocks_of(root, default=None, of_paper=None):
         "cifar10/step-size": _cifar10(root, "step-size"),
         "cifar10/first": _cifar10(root, "first"),
         **stored.blocks(root),
+        **cards.blocks(root),
         **default.placeholders(),
         **default.blocks(),
         **readings.blocks(of_paper),

@@ -13,6 +13,7 @@ import sys
 import types
 
 import pytest
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 
@@ -20,9 +21,12 @@ pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DATA = ROOT.parent / "shared" / "data"
+DATA = pathlib.Path(
+    os.environ.get("KERAS_QPSBGD_DATA") or ROOT.parent / "shared" / "data"
+)
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    ROOT / "models" / "README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
 # The one that changes Keras for Spektral is last, as they share a process.
@@ -36,8 +40,20 @@ LONG = re.compile(r"\b(epochs *=) *\d{2,}\b", re.IGNORECASE)
 # The kernel has imported TensorFlow, which takes seconds in a new process.
 SHELL = re.compile(r"^!python -m keras_qpsbgd (.*?)(?: 2>/dev/null)?$", re.M)
 IN_KERNEL = r"assert __import__('keras_qpsbgd.cli').cli.main('\1'.split()) == 0"
+# Keras has no copy of MNIST, and downloads it.
+LOCAL_MNIST = """
+from tensorflow import keras
+def load_data():
+    import numpy as np
+    with np.load({path!r}) as file:
+        train, test = (
+            (file["x_" + part], file["y_" + part]) for part in ("train", "test")
+        )
+    return train, test
+keras.datasets.mnist.load_data = load_data
+"""
 # Folders whose files pages may name in backticks.
-FOLDERS = r"(?:keras_qpsbgd|research|examples|tests|results|docs|\.ci)"
+FOLDERS = r"(?:keras_qpsbgd|research|examples|models|tests|results|docs|\.ci)"
 
 
 def page_id(path):
@@ -298,8 +314,21 @@ def test_tutorials_run(path, tmp_path, kernel):
             cell.source = LONG.sub(r"\1 3", cell.source)
             cell.source = SHELL.sub(IN_KERNEL, cell.source)
     start = f"%reset -f\n%cd -q {tmp_path}"
+    if "mnist.load_data" in "".join(cell.source for cell in notebook.cells):
+        start = local_mnist() + start
     notebook.cells.insert(0, nbformat.v4.new_code_cell(start))
     nbclient.NotebookClient(notebook, km=kernel, timeout=300).execute()
+
+
+def local_mnist():
+    """Returns code that lets Keras read MNIST without a network."""
+    if (DATA / "mnist.npz").exists():
+        return LOCAL_MNIST.format(path=str(DATA / "mnist.npz"))
+    try:
+        keras.datasets.mnist.load_data()  # from the cache, or a download
+    except Exception as error:  # Keras raises an `Exception`
+        pytest.skip(f"requires MNIST. {error}")
+    return ""
 
 
 # The site

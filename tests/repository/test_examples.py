@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import keras_qpsbgd as kq
@@ -63,6 +64,43 @@ def test_deploy(run):
     assert number("model.kq", output) * 5 < number("model.keras", output)
     assert number("Predictor:", output) < number("model.kq", output)
     assert number("same classes:", output) > 0.99
+
+
+@pytest.mark.parametrize("name", ["mnist-relu", "mnist-binary"])
+def test_predict(run, tmp_path, name):
+    image = pytest.importorskip("PIL.Image")
+    model = ROOT / "models" / f"{name}.kq"
+    lines = run("predict.py", str(model)).splitlines()
+    assert len(lines) == 10
+    for digit, line in enumerate(lines):  # the stored pictures
+        assert line.startswith(f"mnist-{digit}.png: {digit} (")
+    # A larger picture, in colors.
+    seven = ROOT / "models" / "pictures" / "mnist-7.png"
+    with image.open(seven) as picture:
+        picture.convert("RGB").resize((56, 56)).save(tmp_path / "photo.png")
+    output = run("predict.py", str(model), "photo.png")
+    assert output.startswith("photo.png: 7 (")
+    # Two test images, one of them with a wrong label.
+    with image.open(seven) as picture:
+        x = np.stack([np.asarray(picture)] * 2)
+    np.savez(tmp_path / "mnist.npz", x_test=x, y_test=[7, 1])
+    output = run("predict.py", str(model), "--test", "mnist.npz")
+    assert output == "accuracy on 2 test images: 0.5000\n"
+
+
+def test_predict_imports_numpy_and_pillow_alone():
+    pytest.importorskip("PIL.Image")
+    script = f"""
+import runpy, sys
+sys.argv = ["predict.py"]
+runpy.run_path({str(EXAMPLES / "predict.py")!r}, run_name="__main__")
+assert not {{"tensorflow", "keras", "dimod"}} & set(sys.modules)
+"""
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
 
 
 def test_annealer(run):
