@@ -68,11 +68,20 @@ class PairedTest:
         difference: mean of the first method minus mean of the second.
         p: p-value of the two-sided paired t-test, or NaN.
         pairs: number of common seeds.
+        low, high: ends of the 95 % interval of the difference, or NaN.
     """
 
     difference: float
     p: float
     pairs: int
+    low: float = math.nan
+    high: float = math.nan
+
+    def reversed(self):
+        """Returns the same test with the methods in the other order."""
+        return dataclasses.replace(
+            self, difference=-self.difference, low=-self.high, high=-self.low
+        )
 
 
 def paired_test(ours, theirs):
@@ -82,7 +91,12 @@ def paired_test(ours, theirs):
     error $e$ of that mean, $t = \bar d / e$ has $k - 1$ degrees of freedom. If
     the difference is the same for all seeds, the error is zero. Then p is 1 if
     the difference is zero, and NaN otherwise. With a single pair or a value
-    that is not finite, p is also NaN.
+    that is not finite, p is also NaN. The interval is $\bar d \pm t^* e$ with
+    the 97.5 % quantile $t^*$ of the same distribution.
+
+    The test is about seeds: other first weights, batches and, where the seed
+    draws them, splits. It says nothing about other test data of the same kind
+    if all seeds have the same test data.
 
     Args:
         ours: dict that maps seeds to values.
@@ -95,9 +109,47 @@ def paired_test(ours, theirs):
     differences = np.array([ours[seed] - theirs[seed] for seed in seeds])
     if not len(differences):
         return PairedTest(math.nan, math.nan, 0)
+    mean, error = mean_and_error(differences)
+    reach = t_quantile(len(seeds)) * error
     return PairedTest(
-        float(differences.mean()), _p_value(differences), len(seeds)
+        float(mean),
+        _p_value(differences),
+        len(seeds),
+        float(mean - reach),
+        float(mean + reach),
     )
+
+
+def t_quantile(number):
+    """Returns the factor of the 95 % interval of a mean of some values."""
+    if number < 2:
+        return math.nan
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, number - 1))
+
+
+def holm(tests):
+    r"""Corrects p-values for the number of tests, by Holm's method.
+
+    The p-values $p_1 \le \dots \le p_m$ become
+    $\max_{i \le k} (m - i + 1) p_i$, at most 1. If all with $p < 0.05$ are
+    called significant, the probability that any of these verdicts is wrong is
+    at most 5 %.
+
+    Args:
+        tests: list of `PairedTest`. Those without a p-value do not count.
+
+    Returns:
+        List of `PairedTest` in the same order. Their intervals are not changed.
+    """
+    corrected = list(tests)
+    order = [k for k, test in enumerate(tests) if not math.isnan(test.p)]
+    highest = 0.0
+    for place, k in enumerate(sorted(order, key=lambda k: tests[k].p)):
+        highest = max(highest, min(1.0, (len(order) - place) * tests[k].p))
+        corrected[k] = dataclasses.replace(tests[k], p=highest)
+    return corrected
 
 
 def _p_value(differences):

@@ -25,11 +25,11 @@ from research.few_solves.methods import SINGLE
 from research.few_solves.methods import WIDE
 from research.few_solves.methods import Method
 
-# Numbers of sweeps, or of updates, after which a network is evaluated.
+# Numbers of sweeps, or of updates. `costs.counts` adds those at equal cost.
 SMALL_COUNTS = {
     COLUMNS: (1, 2, 3, 5, 10),
-    LARGE: (1, 2, 3, 5, 10, 20, 50, 100),
-    MINI: (10, 20, 50, 100, 200, 500),
+    LARGE: (1, 3, 10, 100),
+    MINI: (10, 50, 150, 500),
 }
 
 
@@ -46,16 +46,14 @@ class Task:
             `"validation"` and `"test"`.
         sizes: Tuple of the widths of the network, from inputs to outputs.
         methods: Dictionary of the methods by name.
-        counts: Dictionary from kinds of methods to the numbers of sweeps or
-            updates after which a network is evaluated.
+        counts: Dictionary from kinds or names of methods to numbers of sweeps
+            after which a network is evaluated, or of updates of a run.
         batch: Integer (optional). Number of samples of a sweep or of an update
             with a large batch, which are drawn anew for each. `None` uses all
             training samples.
         mini: Integer. Number of samples of a mini-batch.
         tuning: Integer. Number of seeds for the choice of a configuration.
         fresh: Integer. Number of other seeds, whose results are reported.
-        is_chosen_at_end: Boolean. Whether one configuration is chosen, after
-            the last sweep or update. Else one is chosen for each number.
         probe: Integer (optional). Number of training samples for the training
             loss and for batch normalization. `None` uses all of them.
         is_normalized: Boolean. Whether the network has batch normalization.
@@ -70,9 +68,8 @@ class Task:
     counts: dict = dataclasses.field(default_factory=lambda: SMALL_COUNTS)
     batch: int | None = None
     mini: int = 32
-    tuning: int = 3
+    tuning: int = 6
     fresh: int = 12
-    is_chosen_at_end: bool = False
     probe: int | None = None
     is_normalized: bool = False
     is_enumerated: bool = False
@@ -85,6 +82,10 @@ class Task:
         return networks.mlp(
             self.sizes, "binary", batch_normalization=momentum, clip=1.0
         )
+
+    def counts_of(self, name):
+        """Returns the numbers of sweeps or updates of a method."""
+        return self.counts.get(name, self.counts[self.methods[name].kind])
 
     @property
     def shapes(self):
@@ -204,8 +205,10 @@ DIGITS = Task(
     NETWORK,
     counts={
         COLUMNS: (1, 2, 3, 10),
-        LARGE: (1, 3, 10, 30, 100),
-        MINI: (10, 30, 100, 300),
+        LARGE: (1, 3, 10, 100),
+        MINI: (10, 50, 800),
+        # Each of its updates takes four times as long.
+        "averaged-mini": (10, 50, 200),
     },
 )
 MNIST = Task(
@@ -216,15 +219,13 @@ MNIST = Task(
     WIDE,
     counts={
         COLUMNS: (1, 2, 3),
-        LARGE: (1, 2, 3, 5, 10, 20, 50),
-        # Two epochs of 390 mini-batches.
-        MINI: (20, 50, 100, 200, 390, 780),
+        LARGE: (5,),
+        MINI: (100, 400),
     },
     batch=10_000,
     mini=128,
     tuning=1,
     fresh=4,
-    is_chosen_at_end=True,
     probe=10_000,
     is_normalized=True,
 )

@@ -19,6 +19,7 @@ from research.quantization.methods import FLOAT
 from research.quantization.methods import KERAS_INT4
 from research.quantization.methods import METHODS
 from research.quantization.methods import UNFOLDED
+from research.quantization.methods import methods_of
 from research.quantization.study import FLOAT_BITS
 from research.quantization.study import open_store
 from research.quantization.tasks import TASKS
@@ -66,7 +67,7 @@ class Numbers:
         for bits in sorted({r["bits"] for r in self.select(task=task)}):
             seeds = [
                 {r["seed"] for r in self.select(task=task, bits=bits, method=m)}
-                for m in METHODS
+                for m in methods_of(bits)
             ]
             if len(seeds[0]) > 1 and all(one == seeds[0] for one in seeds):
                 found.append(bits)
