@@ -68,7 +68,7 @@ class Task:
     counts: dict = dataclasses.field(default_factory=lambda: SMALL_COUNTS)
     batch: int | None = None
     mini: int = 32
-    tuning: int = 6
+    tuning: int = 3
     fresh: int = 12
     probe: int | None = None
     is_normalized: bool = False
