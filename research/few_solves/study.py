@@ -21,6 +21,7 @@ from research import code_version
 from research.engine import engine
 from research.engine.records import Store
 from research.few_solves import costs
+from research.few_solves.methods import COLUMNS
 from research.few_solves.tasks import TASKS
 from research.few_solves.tasks import enumerated_loss
 from research.few_solves.training import Trainer
@@ -128,7 +129,7 @@ def _run_task(task, out, data_dir, quick):
     jobs = [
         job
         for name, method in task.methods.items()
-        for configuration in method.grid
+        for configuration in _ordered(method)
         for job in _jobs(name, configuration, tuning)
     ]
     if task.is_enumerated:
@@ -140,11 +141,24 @@ def _run_task(task, out, data_dir, quick):
     jobs = []
     for name, method in task.methods.items():
         best = best_positions([tuned[key(name, one)] for one in method.grid])
-        for position in sorted(set(best.values())):
+        for configuration in _ordered(method):
+            position = method.grid.index(configuration)
             counts = [count for count, k in best.items() if k == position]
-            jobs += _jobs(name, method.grid[position], fresh, counts=counts)
+            if counts:
+                jobs += _jobs(name, configuration, fresh, counts=counts)
     engine.perform([jobs], work, store)
     store.pack()
+
+
+def _ordered(method):
+    """Returns the grid of a method in an order that compiles less."""
+    return sorted(method.grid, key=lambda one: settings(method, one))
+
+
+def settings(method, configuration):
+    """Returns what compiled updates depend on: all but the learning rate."""
+    is_rate = method.kind != COLUMNS
+    return tuple(configuration[1:] if is_rate else configuration)
 
 
 def _jobs(method, configuration, seeds, **values):
@@ -184,23 +198,28 @@ class Work:
         splits = self._data[job["seed"]]
         if job["key"] == OPTIMUM:
             return {"loss": enumerated_loss(splits["train"])}
-        found = self._trainer_of(job, splits).run(job["seed"], splits)
-        return {"results": {str(k): result for k, result in found.items()}}
-
-    def _trainer_of(self, job, splits):
-        task, method = self._task, self._task.methods[job["method"]]
+        task, configuration = self._task, job["configuration"]
         counts = job.get("counts")
         if counts is None:
             rows = len(splits["train"].rows)
             counts = costs.counts(task, job["method"], rows)
             counts = counts[:2] if self._quick else counts
-        counts = tuple(counts)
-        if (job["key"], counts) != self._key:
-            arguments = task, method, job["configuration"], splits
+        trainer = self._trainer_of(job, splits, counts)
+        found = trainer.run(job["seed"], splits, counts, configuration[0])
+        return {"results": {str(k): result for k, result in found.items()}}
+
+    def _trainer_of(self, job, splits, counts):
+        """Returns the last trainer if only the learning rate changes."""
+        method, configuration = (
+            self._task.methods[job["method"]],
+            job["configuration"],
+        )
+        key = job["method"], settings(method, configuration)
+        if key != self._key:
+            arguments = self._task, method, configuration, splits
             if job["method"] not in self._warm:
                 # The first use in a process compiles the solver.
                 self._warm.add(job["method"])
-                Trainer(*arguments, counts[:1]).run(job["seed"], splits)
-            self._key = job["key"], counts
-            self._trainer = Trainer(*arguments, counts)
+                Trainer(*arguments).run(job["seed"], splits, counts[:1])
+            self._key, self._trainer = key, Trainer(*arguments)
         return self._trainer

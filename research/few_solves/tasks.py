@@ -205,10 +205,10 @@ DIGITS = Task(
     NETWORK,
     counts={
         COLUMNS: (1, 2, 3, 10),
-        LARGE: (1, 3, 10, 100),
-        MINI: (10, 50, 800),
+        LARGE: (1, 10, 50),
+        MINI: (50, 500),
         # Each of its updates takes four times as long.
-        "averaged-mini": (10, 50, 200),
+        "averaged-mini": (50, 150),
     },
 )
 MNIST = Task(

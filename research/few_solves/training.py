@@ -27,14 +27,10 @@ class Trainer:
         method: A `Method`.
         configuration: List of numbers.
         splits: The splits of one of the seeds.
-        counts: Tuple of the numbers of sweeps to evaluate after, or of the
-            lengths of runs with updates. Learning rates fall to zero at the end
-            of each run, with a cosine.
     """
 
-    def __init__(self, task, method, configuration, splits, counts):
+    def __init__(self, task, method, configuration, splits):
         self._task = task
-        self._counts = counts
         self._is_mini = method.kind == MINI
         self.model = task.network()
         self._loss = _loss(self.model)
@@ -57,19 +53,26 @@ class Trainer:
         self._price = costs.price(task, method, rows)
         self._compiling = self._compile(splits)
 
-    def run(self, seed, splits):
+    def run(self, seed, splits, counts, rate=None):
         """Trains the network.
 
         Args:
             seed: Integer. Draws the initial weights and the batches.
             splits: Dictionary of the `Split` of all parts.
+            counts: Tuple of the numbers of sweeps to evaluate after, or of the
+                lengths of runs with updates. Learning rates fall to zero at the
+                end of each run, with a cosine.
+            rate: Float (optional). First learning rate of the binary kernels.
+                Defaults to that of the configuration.
 
         Returns:
             A dictionary of the results by number of sweeps or updates.
         """
         if self._columns:
-            return self._sweeps(seed, splits)
-        return {n: self._updates(seed, splits, n) for n in self._counts}
+            return self._sweeps(seed, splits, counts)
+        if rate is not None:
+            self._rates[0] = rate
+        return {count: self._updates(seed, splits, count) for count in counts}
 
     def _optimizers(self, method, configuration):
         """Returns optimizers with the variables that they train."""
@@ -150,7 +153,7 @@ class Trainer:
 
     # Column by column
 
-    def _sweeps(self, seed, splits):
+    def _sweeps(self, seed, splits, counts):
         """Returns the results by number of sweeps."""
         self._reset(seed)
         split = splits["train"]
@@ -180,7 +183,7 @@ class Trainer:
                 self._make_update(split, next(batches))
                 self._normalize(splits)
             self._seconds += time.process_time() - start
-            if number in self._counts:
+            if number in counts:
                 results[number] = evaluate()
             start = time.process_time()
 
@@ -189,14 +192,14 @@ class Trainer:
             self.model,
             split.inputs[0][rows],
             split.y[rows],
-            sweeps=max(self._counts),
+            sweeps=max(counts),
             on_sweep=on_sweep,
             verbose=0,
             **self._columns,
             **arguments,
         )
         # It ends when three sweeps change nothing, and would stay there.
-        for count in self._counts:
+        for count in counts:
             if count > last:
                 results[count] = evaluate()
         return results

@@ -119,7 +119,7 @@ def test_enumerated_loss():
 def test_rates_fall_to_zero_at_the_end_of_each_run(monkeypatch):
     task = dataclasses.replace(TASKS["digits"], sizes=(6, 3, 2), mini=8)
     method, splits = task.methods["adam-mini"], random_splits(task.sizes)
-    trainer = training.Trainer(task, method, [0.4], splits, (4, 2))
+    trainer = training.Trainer(task, method, [0.2], splits)
     (optimizer, _), *_ = trainer._parts
     seen, original = [], trainer._make_update
 
@@ -128,12 +128,11 @@ def test_rates_fall_to_zero_at_the_end_of_each_run(monkeypatch):
         original(*arguments)
 
     monkeypatch.setattr(trainer, "_make_update", update)
-    found = trainer.run(0, splits)
+    found = trainer.run(0, splits, (4, 2), rate=0.4)
     cosine = [0.4, 0.4 * (1 + 0.5**0.5) / 2, 0.2, 0.4 * (1 - 0.5**0.5) / 2]
     np.testing.assert_allclose(seen, [*cosine, 0.4, 0.2], rtol=1e-5)
     # A run does not depend on those before it.
-    alone = training.Trainer(task, method, [0.4], splits, (2,))
-    again = alone.run(0, splits)
+    again = training.Trainer(task, method, [0.4], splits).run(0, splits, (2,))
     for part in training.PARTS:
         assert again[2][f"{part}_loss"] == found[2][f"{part}_loss"]
     assert found[4]["gradients"] == 4
