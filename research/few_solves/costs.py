@@ -90,7 +90,8 @@ def counts(task, name, rows):
     Returns:
         A tuple of increasing integers.
     """
-    found, method = set(task.counts_of(name)), task.methods[name]
+    method = task.methods[name]
+    found = set(task.counts[method.kind])
     if method.kind != COLUMNS:
         ours = price(task, task.methods[OURS], rows)
         for budget, cost in zip(ours, price(task, method, rows)):

@@ -26,7 +26,7 @@ from research.few_solves.methods import WIDE
 from research.few_solves.methods import Method
 
 # Numbers of sweeps, or of updates. `costs.counts` adds those at equal cost.
-SMALL_COUNTS = {
+COUNTS = {
     COLUMNS: (1, 2, 3, 5, 10),
     LARGE: (1, 3, 10, 100),
     MINI: (10, 50, 150, 500),
@@ -46,8 +46,8 @@ class Task:
             `"validation"` and `"test"`.
         sizes: Tuple of the widths of the network, from inputs to outputs.
         methods: Dictionary of the methods by name.
-        counts: Dictionary from kinds or names of methods to numbers of sweeps
-            after which a network is evaluated, or of updates of a run.
+        counts: Dictionary from kinds of methods to numbers of sweeps after
+            which a network is evaluated, or of updates of a run.
         batch: Integer (optional). Number of samples of a sweep or of an update
             with a large batch, which are drawn anew for each. `None` uses all
             training samples.
@@ -65,7 +65,7 @@ class Task:
     load: Callable[[Any, list, bool], dict]
     sizes: tuple[int, ...]
     methods: dict[str, Method]
-    counts: dict = dataclasses.field(default_factory=lambda: SMALL_COUNTS)
+    counts: dict = dataclasses.field(default_factory=lambda: COUNTS)
     batch: int | None = None
     mini: int = 32
     tuning: int = 3
@@ -82,10 +82,6 @@ class Task:
         return networks.mlp(
             self.sizes, "binary", batch_normalization=momentum, clip=1.0
         )
-
-    def counts_of(self, name):
-        """Returns the numbers of sweeps or updates of a method."""
-        return self.counts.get(name, self.counts[self.methods[name].kind])
 
     @property
     def shapes(self):
@@ -195,6 +191,7 @@ ADULT = Task(
     load_adult,
     (ADULT_INPUTS, 1),
     SINGLE,
+    counts={COLUMNS: (1, 2, 3, 10), LARGE: (1, 10), MINI: (50,)},
     is_enumerated=True,
 )
 DIGITS = Task(
@@ -205,10 +202,8 @@ DIGITS = Task(
     NETWORK,
     counts={
         COLUMNS: (1, 2, 3, 10),
-        LARGE: (1, 10, 50),
-        MINI: (50, 500),
-        # Each of its updates takes four times as long.
-        "averaged-mini": (50, 150),
+        LARGE: (1, 10),
+        MINI: (50,),
     },
 )
 MNIST = Task(
