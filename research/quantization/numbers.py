@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from research.quantization.methods import methods_of
+from research.quantization.methods import OWN
 from research.quantization.tasks import TASKS
 
 QUBO, DESCENT, GPTQ_SCALES = "qubo", "descent+scales", "gptq+scales"
@@ -30,16 +30,17 @@ class Numbers:
         self.every_bits = sorted(set().union(*self.bits.values()))
 
     def _complete(self, task):
-        """Returns the bits for which all methods have the same seeds."""
+        """Returns the bits with the same seeds for all of `kq.quantize`."""
         found = []
         for bits in sorted({r["bits"] for r in self.select(task=task)}):
-            seeds = [
-                {r["seed"] for r in self.select(task=task, bits=bits, method=m)}
-                for m in methods_of(bits)
-            ]
+            seeds = [self._seeds(task, bits, method) for method in OWN]
             if len(seeds[0]) > 1 and all(one == seeds[0] for one in seeds):
                 found.append(bits)
         return found
+
+    def _seeds(self, task, bits, method):
+        found = self.select(task=task, bits=bits, method=method)
+        return {record["seed"] for record in found}
 
     def select(self, **values):
         """Returns the records with given values."""
@@ -50,7 +51,13 @@ class Numbers:
         ]
 
     def results(self, task, bits, method, field="test"):
-        """Returns a field by seed, in percent for accuracies."""
+        """Returns a field by seed, in percent for accuracies.
+
+        A method that does not have all seeds yet has no results.
+        """
+        if bits in self.bits.get(task, ()):
+            if self._seeds(task, bits, method) != self._seeds(task, bits, QUBO):
+                return {}
         factor = 1.0
         if field == "test" and TASKS[task].higher_is_better:
             factor = 100.0

@@ -168,15 +168,17 @@ def test_tables():
                 record("qubo", seed, ours, 1, task, **others),
                 *(
                     record(method, seed, theirs, 1, task)
-                    for method in methods.METHODS[:-1]
+                    for method in methods.methods_of(1)[:-1]
                 ),
             ]
-    # A task of which only one method is complete.
+    # A method, and a task of which only one method, are not complete.
+    found.append(record(methods.NEAREST_SCALES, 0, 0.9))
     found.append(record("qubo", 0, 0.9, 1, "digits", **others))
     numbers = page.Numbers(found)
     assert numbers.bits == {"mnist": [1], "transformer": [1]}
     table = page.result_table(numbers, "mnist")
     assert "| `gptq` | 91.50 +- 1.50 (p = 0.205) |" in table
+    assert methods.NEAREST_SCALES not in table
     assert "| 1 to 32 | 1 | 4 | 0.250 | 0.500 | 0.500 | 0.800 |" in (
         page.width_table(numbers)
     )
@@ -220,6 +222,6 @@ def test_page_has_the_tables_of_the_records():
         len(numbers.results(task, bits, method))
         for task in numbers.tasks
         for bits in numbers.bits[task]
-        for method in methods.METHODS
+        for method in methods.OWN
     }
     assert min(counts) == 5  # float networks, for every method
