@@ -1,20 +1,21 @@
 """Quantizes a network by one method.
 
-The methods are those of `kq.quantize`, Keras's own, and two baselines that
-round each weight to the nearest level and search the scales of the outputs as
-`gptq+scales` does: `nearest+scales` and AWQ. With one bit, the levels do not
-depend on the scales, so there is nothing to search.
+The methods are those of `kq.quantize`, Keras's own, and baselines that round
+each weight to the nearest level: AWQ, and `nearest+scales` and `awq+scales`,
+which search the scales of the outputs as `gptq+scales` does. With one bit, the
+levels do not depend on the scales, so there is nothing to search.
 
 AWQ multiplies input i of a kernel by \\(s_i = m_i^a\\), where \\(m_i\\) is the
 mean absolute value of the input, rounds the product to the nearest levels, and
 divides by \\(s_i\\) again. One \\(a\\) per layer is chosen on a grid by the
-output error. The search of the output scales comes after that. It is AWQ's
-search of a range to which weights are clipped, with the range of each output.
-AWQ has one number per input more than the other methods.
+output error. In `awq+scales`, the search of the output scales comes after
+that. It is AWQ's search of a range to which weights are clipped, with a range
+for each output. AWQ has one number per input more than the other methods.
 
 Reference: Lin et al., 2024, https://arxiv.org/abs/2306.00978
 """
 
+import functools
 import importlib
 import time
 import warnings
@@ -37,19 +38,23 @@ from research.quantization import batch_norm
 _loop = importlib.import_module("keras_qpsbgd.quantization.layer_by_layer")
 
 FLOAT, AWQ, KERAS_INT4 = "float", "awq", "Keras int4"
-NEAREST, NEAREST_SCALES = "nearest", "nearest+scales"
-METHODS = (NEAREST, NEAREST_SCALES, AWQ, *OWN[1:])
+NEAREST = "nearest"
+# Baselines whose scales are searched.
+NEAREST_SCALES, AWQ_SCALES = "nearest+scales", "awq+scales"
+METHODS = (NEAREST, NEAREST_SCALES, AWQ, AWQ_SCALES, *OWN[1:])
 # Rounding without folded or corrected batch normalizations, which cost it
 # accuracy. A baseline gets the better of both.
 UNFOLDED = {
-    f"{name}, not folded": name for name in (NEAREST, NEAREST_SCALES, AWQ)
+    f"{name}, not folded": name
+    for name in (NEAREST, NEAREST_SCALES, AWQ, AWQ_SCALES)
 }
 EXPONENTS = np.linspace(0.0, 1.0, 11)
 
 
 def methods_of(bits, names=METHODS):
     """Returns the names of the methods that differ with so many bits."""
-    return [n for n in names if bits > 1 or not n.startswith(NEAREST_SCALES)]
+    searched = NEAREST_SCALES, AWQ_SCALES
+    return [name for name in names if bits > 1 or not name.startswith(searched)]
 
 
 def quantize(model, calibration, bits, method, seed):
@@ -159,10 +164,11 @@ def nearest_layer(statistics, bits, damping=0.01, **ignored):
     return _result(statistics, problem, found)
 
 
-def awq_layer(statistics, bits, damping=0.01, **ignored):
+def awq_layer(statistics, bits, damping=0.01, searched=False, **ignored):
     """Quantizes a layer with AWQ. See `quantize_layer`.
 
-    The `levels` of the result are divided by the scales of the inputs.
+    The `levels` of the result are divided by the scales of the inputs. If
+    `searched`, each output has the best of several scales.
     """
     del ignored
     problem = statistics.problem(damping)
@@ -177,7 +183,8 @@ def awq_layer(statistics, bits, damping=0.01, **ignored):
         EXPONENTS,
         key=lambda a: _rounded(problem, bits, [1.0], sizes**a).errors.sum(),
     )
-    found = _rounded(problem, bits, _factors(bits), sizes**exponent)
+    factors = _factors(bits) if searched else [1.0]
+    found = _rounded(problem, bits, factors, sizes**exponent)
     return _result(statistics, problem, found)
 
 
@@ -229,4 +236,5 @@ def _result(statistics, problem, found):
 BASELINES = {
     NEAREST_SCALES: (nearest_layer, Statistics),
     AWQ: (awq_layer, WithMagnitudes),
+    AWQ_SCALES: (functools.partial(awq_layer, searched=True), WithMagnitudes),
 }

@@ -10,6 +10,7 @@ from research.engine.statistics import PairedTest
 from research.engine.statistics import holm
 from research.engine.statistics import paired_test
 from research.quantization.methods import METHODS
+from research.quantization.methods import methods_of
 from research.quantization.numbers import DESCENT
 from research.quantization.numbers import QUBO
 from research.quantization.numbers import WIDTHS
@@ -77,6 +78,7 @@ def summary(numbers):
     """Returns a list of what the records show."""
     lines = [_verdict_line(numbers, bits) for bits in numbers.every_bits]
     lines += [_width_line(numbers), _time_line(numbers)]
+    lines += _missing_lines(numbers)
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -129,3 +131,21 @@ def _time_line(numbers):
         f"At 1 bit, `qubo` takes {min(times):.1f} to {max(times):.1f} times "
         f"the CPU time of `{DESCENT}`."
     )
+
+
+def _missing_lines(numbers):
+    """Returns what was not run for all tasks and bits, or nothing."""
+    missing = {}
+    for bits in numbers.every_bits:
+        for method in methods_of(bits):
+            for task in numbers.tasks:
+                if bits in numbers.bits[task]:
+                    if not numbers.results(task, bits, method):
+                        missing.setdefault(f"`{method}`", []).append(bits)
+    parts = [
+        f"{method} with {pages.joined([str(b) for b in sorted(set(bits))])} bits"
+        for method, bits in missing.items()
+    ]
+    if not parts:
+        return []
+    return [f"**Not run yet** on all tasks: {pages.joined(parts)}."]
