@@ -137,15 +137,14 @@ def _missing_lines(numbers):
     """Returns what was not run for all tasks and bits, or nothing."""
     missing = {}
     for bits in numbers.every_bits:
+        tasks = [task for task in numbers.tasks if bits in numbers.bits[task]]
         for method in methods_of(bits):
-            for task in numbers.tasks:
-                if bits in numbers.bits[task]:
-                    if not numbers.results(task, bits, method):
-                        missing.setdefault(f"`{method}`", []).append(bits)
+            if not all(numbers.results(task, bits, method) for task in tasks):
+                missing.setdefault(method, []).append(str(bits))
+    if not missing:
+        return []
     parts = [
-        f"{method} with {pages.joined([str(b) for b in sorted(set(bits))])} bits"
+        f"`{method}` with {pages.joined(bits)} bits"
         for method, bits in missing.items()
     ]
-    if not parts:
-        return []
     return [f"**Not run yet** on all tasks: {pages.joined(parts)}."]
