@@ -97,7 +97,8 @@ model.fit(x, y, epochs=20, batch_size=len(x), verbose=0)
 show("QP-SBGD, 20 updates", model)
 
 for updates in (20, 200):
-    model = network(keras.optimizers.Adam(0.1))
+    rate = keras.optimizers.schedules.CosineDecay(0.1, updates)
+    model = network(keras.optimizers.Adam(rate))
     model.fit(x, y, epochs=updates, batch_size=len(x), verbose=0)
     show(f"Adam, {updates} updates", model)
 

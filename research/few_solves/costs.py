@@ -20,12 +20,84 @@ import functools
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.averaged_rule import Averaged
 from keras_qpsbgd.qubo.blocks import block_sizes
+from research.few_solves.methods import COLUMNS
+from research.few_solves.methods import MINI
+from research.few_solves.methods import OURS
+from research.few_solves.methods import SWEEPS
 
 # The derivatives of a column take a forward and a backward pass through the
 # layers after it, and the derivatives of both for the curvature.
 PASSES = 4
+# Costs this close to a budget are within it.
+ROUNDING = 1e-6
+
+
+def batch_size(task, kind, rows):
+    """Returns the number of samples of a sweep or of an update.
+
+    Args:
+        task: A `Task`.
+        kind: The kind of a method.
+        rows: Integer. Number of training samples.
+    """
+    size = task.mini if kind == MINI else task.batch
+    # Quick runs have few rows.
+    return rows if size is None else min(size, rows // 2)
+
+
+def price(task, method, rows):
+    """Returns the cost of a sweep or of an update.
+
+    Args:
+        task: A `Task`.
+        method: A `Method`.
+        rows: Integer. Number of training samples.
+
+    Returns:
+        A tuple of gradient evaluations and QPU seconds.
+    """
+    shapes, size = task.shapes, batch_size(task, method.kind, rows)
+    qpu = 0.0
+    if method.kind == COLUMNS:
+        dampings = len(method.grid[0])
+        products = size * sweep(shapes, dampings)
+        if task.is_normalized:
+            products += size * gradient(shapes)
+            products += task.probe * forward(shapes)
+        qpu = qpu_seconds(shapes, dampings)
+    else:
+        products = size * gradient(shapes)
+        if method.uses_qubos:
+            products += min(size, statistics.MAX_ROWS) * moments(shapes)
+            qpu = qpu_seconds(shapes)
+    return products / (task.mini * gradient(shapes)), qpu
+
+
+def counts(task, name, rows):
+    """Returns the numbers of sweeps or updates of the runs of a method.
+
+    Methods with updates have some at the cost of the default sweeps of
+    `kq.fit_columns`: the most updates within the budget.
+
+    Args:
+        task: A `Task`.
+        name: The name of a method.
+        rows: Integer. Number of training samples.
+
+    Returns:
+        A tuple of increasing integers.
+    """
+    method = task.methods[name]
+    found = set(task.counts[method.kind])
+    if method.kind != COLUMNS:
+        ours = price(task, task.methods[OURS], rows)
+        for budget, cost in zip(ours, price(task, method, rows)):
+            if cost:
+                found.add(int(SWEEPS * budget / cost * (1 + ROUNDING)))
+    return tuple(sorted(found - {0}))
 
 
 def forward(shapes):

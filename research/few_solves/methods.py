@@ -15,6 +15,8 @@ import keras_qpsbgd as kq
 # The kinds of methods: by columns, or by updates of all weights with many or
 # with few samples.
 COLUMNS, LARGE, MINI = "columns", "large", "mini"
+# The method that others are compared with, and its default number of sweeps.
+OURS, SWEEPS = "columns", 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +30,7 @@ class Method:
             the last one make the smallest and the largest changes.
         make: Function of a configuration. Returns arguments of
             `kq.fit_columns`, where `dampings` is a list, or else an optimizer
-            of the binary kernels. Optimizers of mini-batches get the number of
-            updates as a second argument.
+            of the binary kernels with the first learning rate.
     """
 
     title: str
@@ -57,28 +58,22 @@ def columns_qpu(configuration):
     return {"dampings": configuration, "backend": backend}
 
 
-def averaged(configuration, steps=None):
+def averaged(configuration):
     """Returns QP-SBGD with its default solver."""
     rate, momentum = configuration
-    return kq.QPSBGD(_rate(rate, steps), momentum=momentum, seed=0)
+    return kq.QPSBGD(float(rate), momentum=momentum, seed=0)
 
 
-def signum(configuration, steps=None):
+def signum(configuration):
     """Returns the optimizer of the same steps without couplings."""
     rate, momentum = configuration
-    return kq.optimizers.SignSGD(_rate(rate, steps), momentum)
+    return kq.optimizers.SignSGD(float(rate), momentum)
 
 
-def adam(configuration, steps=None):
+def adam(configuration):
     """Returns Adam."""
-    return keras.optimizers.Adam(_rate(*configuration, steps))
-
-
-def _rate(rate, steps):
-    """Returns a learning rate, or its decay to zero."""
-    if steps is None:
-        return float(rate)
-    return keras.optimizers.schedules.CosineDecay(float(rate), steps)
+    (rate,) = configuration
+    return keras.optimizers.Adam(float(rate))
 
 
 # The methods of all tasks

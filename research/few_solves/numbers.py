@@ -1,15 +1,15 @@
 """The results of one task, and what methods reach at equal cost."""
 
 import numpy as np
+from scipy import stats
 
 from research.engine.statistics import mean_and_error
 from research.engine.statistics import paired_test
 from research.few_solves import study
+from research.few_solves.costs import ROUNDING
 
 # Training losses this close to the best one count as equal.
 TOLERANCE = 1e-5
-# Costs this close to a budget are within it.
-ROUNDING = 1e-6
 
 
 class Numbers:
@@ -34,8 +34,8 @@ class Numbers:
             if any(key not in found for key in keys):
                 continue
             runs = [found[key] for key in keys]
-            chosen = study.best_positions(runs, task)
-            if all(any(map(study.is_fresh, runs[k])) for k in chosen.values()):
+            chosen = study.best_positions(runs)
+            if all(_fresh(runs[k], count) for count, k in chosen.items()):
                 self._runs[name], self._chosen[name] = runs, chosen
         self._optimum = {
             one["seed"]: one["loss"] for one in found.get(study.OPTIMUM, [])
@@ -65,8 +65,7 @@ class Numbers:
         runs = self._runs[method][self._chosen[method][count]]
         return {
             run["seed"]: run["results"][str(count)][measure]
-            for run in runs
-            if study.is_fresh(run)
+            for run in _fresh(runs, count)
         }
 
     def mean(self, method, count, measure):
@@ -85,8 +84,11 @@ class Numbers:
             self.values(*ours, measure), self.values(*theirs, measure)
         )
 
-    def best_within(self, methods, axis, budget):
-        """Returns what has the lowest validation loss within a budget.
+    def at_budget(self, methods, axis, budget):
+        """Returns what comes closest to a budget without exceeding it.
+
+        Each method counts with its largest number of sweeps or updates within
+        the budget.
 
         Args:
             methods: Names of methods.
@@ -94,28 +96,73 @@ class Numbers:
             budget: Float.
 
         Returns:
-            A pair of a method and a number of sweeps or updates, which the
-            tuning seeds choose, or `None` if nothing is within the budget.
+            A pair of a method and a number of sweeps or updates: that with the
+            lowest validation loss of the tuning seeds, or `None` if no method
+            has some within the budget, or none has such costs.
         """
         found = {}
         for method in methods:
-            for count, position in self._chosen.get(method, {}).items():
-                cost = self.cost(method, count, axis)
-                if cost <= budget * (1 + ROUNDING):
-                    found[method, count] = study.validation_loss(
-                        self._runs[method][position], count
-                    )
+            costs = {
+                count: self.cost(method, count, axis)
+                for count in self._chosen.get(method, ())
+            }
+            within = [
+                count
+                for count, cost in costs.items()
+                if 0 < cost <= budget * (1 + ROUNDING)
+            ]
+            if within:
+                count = max(within)
+                runs = self._runs[method][self._chosen[method][count]]
+                found[method, count] = study.validation_loss(runs, count)
         return min(found, key=found.get) if found else None
 
     def optimum(self):
         """Returns the mean of the smallest losses of all layers."""
         return float(np.mean(list(self._optimum.values())))
 
+    def reached(self, method, count):
+        """Returns whether a method reaches the best weights, by seed."""
+        losses = self.values(method, count, "train_loss")
+        return {
+            seed: loss <= self._optimum[seed] + TOLERANCE
+            for seed, loss in losses.items()
+        }
+
+    def best_of_optima(self, methods):
+        """Returns the method and count that reach the best weights most."""
+        pairs = [
+            (method, count)
+            for method in methods
+            for count in self._chosen.get(method, ())
+        ]
+        return max(pairs, key=lambda pair: self.share_of_optima(*pair))
+
     def share_of_optima(self, method, count):
         """Returns how often a method reaches the best weights."""
-        losses = self.values(method, count, "train_loss")
-        reached = [
-            loss <= self._optimum[seed] + TOLERANCE
-            for seed, loss in losses.items()
-        ]
-        return float(np.mean(reached))
+        return float(np.mean(list(self.reached(method, count).values())))
+
+
+def _fresh(runs, count):
+    """Returns the runs of fresh seeds that have a number."""
+    return [
+        run
+        for run in runs
+        if study.is_fresh(run) and str(count) in run["results"]
+    ]
+
+
+def sign_test(ours, theirs):
+    """Returns the p-value of a two-sided sign test on common keys.
+
+    For values that are true or false, it is the exact test of McNemar.
+
+    Args:
+        ours: Dictionary of values.
+        theirs: Dictionary of values.
+    """
+    wins = sum(ours[key] > theirs[key] for key in ours)
+    losses = sum(ours[key] < theirs[key] for key in ours)
+    if not wins + losses:
+        return 1.0
+    return float(stats.binomtest(wins, wins + losses).pvalue)

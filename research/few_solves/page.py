@@ -8,24 +8,23 @@ import pathlib
 
 from research import pages
 from research.engine import figures
-from research.engine.statistics import LEVEL
+from research.engine import statistics
 from research.engine.tables import markdown_table
+from research.few_solves.curves import ACCURACY
+from research.few_solves.curves import AXES
+from research.few_solves.curves import LOSS
+from research.few_solves.curves import figure
 from research.few_solves.methods import COLUMNS
+from research.few_solves.methods import OURS
+from research.few_solves.methods import SWEEPS
 from research.few_solves.numbers import Numbers
+from research.few_solves.numbers import sign_test
 from research.few_solves.tasks import TASKS
 
 TITLE = "Few solver calls"
 END = "\N{DAGGER}"
-AXES = {
-    "gradients": "gradient evaluations",
-    "qpu_seconds": "QPU seconds (estimate)",
-    "cpu_seconds": "CPU seconds",
-}
-ACCURACY, LOSS, TEST_LOSS = "test_accuracy", "train_loss", "test_loss"
-LABELS = {ACCURACY: "test accuracy [%]", LOSS: "training loss"}
-# The method that others are compared with, and its rivals. Each rival is the
-# variant with the lowest validation loss.
-OURS = "columns"
+TEST_LOSS = "test_loss"
+# The rivals of `OURS`. Each is the variant with the lowest validation loss.
 RIVALS = {
     "QP-SBGD": ("averaged", "averaged-mini"),
     "Adam": ("adam", "adam-mini"),
@@ -37,18 +36,6 @@ COSTS = {
     "of one of Adam with as many samples": ("adam", "gradients"),
     "QPU seconds of a sweep": ("columns", "qpu_seconds"),
     "of an update of QP-SBGD ": ("averaged", "qpu_seconds"),
-}
-# The default number of sweeps.
-SWEEPS = 3
-STYLES = {
-    "columns": ("#0072b2", "o", "-"),
-    "columns-three": ("#56b4e9", "s", "--"),
-    "columns-qpu": ("#000000", "x", ":"),
-    "averaged": ("#d55e00", "^", "-"),
-    "averaged-mini": ("#e69f00", "v", "--"),
-    "signum": ("#cc79a7", "P", "-"),
-    "adam": ("#009e73", "D", "-"),
-    "adam-mini": ("#555555", "*", "--"),
 }
 
 
@@ -66,7 +53,7 @@ def write(out):
     for numbers in found:
         name = numbers.task.name
         blocks[name] = _ends(numbers)
-        figures.save(_figure(numbers), out / f"{name}.png")
+        figures.save(figure(numbers), out / f"{name}.png")
     pictures = {
         numbers.task.name: f"{numbers.task.name}.png" for numbers in found
     }
@@ -76,29 +63,54 @@ def write(out):
 # Comparisons at equal cost
 
 
+def _pairs(found, measure):
+    """Returns the comparisons at equal cost, with corrected p-values.
+
+    Args:
+        found: List of `Numbers`.
+        measure: String.
+
+    Returns:
+        A list of tuples `(numbers, axis, name, rival, test)`. `rival` is a pair
+        of a method and a number, and `test` compares it with the default sweeps
+        of `OURS`.
+    """
+    pairs = []
+    for numbers in found:
+        ours = OURS, _sweeps(numbers)
+        for axis in AXES:
+            budget = numbers.cost(*ours, axis)
+            for name, methods in RIVALS.items():
+                rival = numbers.at_budget(methods, axis, budget)
+                if rival:
+                    test = numbers.test(ours, rival, measure)
+                    pairs.append((numbers, axis, name, rival, test))
+    tests = statistics.holm([test for *_, test in pairs])
+    return [(*pair[:-1], test) for pair, test in zip(pairs, tests)]
+
+
 def _conclusion(found):
     """Returns a list of what the records show."""
     lines = []
     if any(numbers.has_optimum for numbers in found):
         lines.append(_optima_line(found))
+    pairs = _pairs(found, ACCURACY)
     for numbers in found:
         parts = []
-        for axis, label in AXES.items():
-            budget, ours, rivals = _at_equal(numbers, axis)
+        for axis in AXES:
             verdicts = [
-                f"{_verdict(numbers.test(ours, rival, ACCURACY), ACCURACY)} "
-                f"{name}"
-                for name, rival in rivals.items()
-                if rival
+                f"{_verdict(test, ACCURACY)} {name} "
+                f"({_difference(test, ACCURACY)})"
+                for one, other, name, _, test in pairs
+                if one is numbers and other == axis
             ]
             if verdicts:
-                label = label.removesuffix(" (estimate)")
-                cost = f"{_number(budget)} {label}"
-                parts.append(f"{pages.joined(verdicts)} at {cost}")
-        sweeps = _sweeps(numbers)
+                parts.append(
+                    f"at {_budget(numbers, axis)}, {pages.joined(verdicts)}"
+                )
         lines.append(
-            f"**{numbers.task.title}:** at the cost of {sweeps} sweeps, the "
-            f"test accuracy of `fit_columns` is {'; '.join(parts)}."
+            f"**{numbers.task.title}:** after {_sweeps(numbers)} sweeps, the "
+            f"test accuracy of `fit_columns` is, {'; '.join(parts)}."
         )
     missing = set(TASKS) - {numbers.task.name for numbers in found}
     if missing:
@@ -113,59 +125,60 @@ def _conclusion(found):
 def _optima_line(found):
     """Returns how many of the best layers the methods find."""
     found = [numbers for numbers in found if numbers.has_optimum]
-
-    def share(methods, count=None):
-        shares = [
-            max(
-                numbers.share_of_optima(method, one)
-                for method in methods
-                if method in numbers.methods
-                for one in numbers.counts(method)
-                if count in (None, one)
-            )
-            for numbers in found
-        ]
-        return f"{sum(shares) / len(shares):.0%}"
-
-    others = " and ".join(
-        f"{share(methods)} ({name})"
-        for name, methods in RIVALS.items()
-        if all(set(methods) & set(numbers.methods) for numbers in found)
-    )
+    ours = _reached(found, lambda numbers: (OURS, 1))
+    others = []
+    for name, methods in RIVALS.items():
+        if all(set(methods) & set(numbers.methods) for numbers in found):
+            best = _reached(found, lambda n, m=methods: n.best_of_optima(m))
+            p = _p(sign_test(ours, best))
+            others.append(f"{_share(best)} ({name}, p = {p})")
     return (
         f"**Single layers:** one sweep of `fit_columns` with one damping "
-        f"finds the best possible weights of a layer in "
-        f"{share([OURS], 1)} of the problems. The largest shares of the "
-        f"others, after any number of updates, are {others or 'unknown'}."
+        f"finds the best possible weights of a layer in {_share(ours)} of "
+        f"{len(ours)} problems. The largest shares of the others, after any "
+        f"number of updates, are {pages.joined(others or ['unknown'])}."
     )
 
 
-def _at_equal(numbers, axis):
-    """Returns the budget, our best, and that of each rival or `None`."""
-    budget = numbers.cost(OURS, _sweeps(numbers), axis)
-    rivals = {}
-    for name, methods in RIVALS.items():
-        rival = numbers.best_within(methods, axis, budget)
-        if rival and not numbers.cost(*rival, axis):
-            rival = None  # needs no QPU
-        rivals[name] = rival
-    return budget, numbers.best_within([OURS], axis, budget), rivals
+def _reached(found, pair_of):
+    """Returns whether the best weights are found, by task and seed."""
+    return {
+        (numbers.task.name, seed): is_best
+        for numbers in found
+        for seed, is_best in numbers.reached(*pair_of(numbers)).items()
+    }
+
+
+def _share(reached):
+    return f"{sum(reached.values()) / len(reached):.0%}"
+
+
+def _budget(numbers, axis):
+    """Returns the cost of the default sweeps as text."""
+    cost = numbers.cost(OURS, _sweeps(numbers), axis)
+    return f"{_number(cost)} {AXES[axis].removesuffix(' (estimate)')}"
 
 
 def _equal(found, measure):
-    """Returns a table of all methods at the cost of sweeps of ours."""
+    """Returns a table of all methods at the cost of the default sweeps."""
     rows = []
-    for numbers in found:
-        for axis, label in AXES.items():
-            budget, ours, rivals = _at_equal(numbers, axis)
-            cost = f"{_number(budget)} {label.removesuffix(' (estimate)')}"
-            cells = [numbers.task.title, cost, _mean(numbers, *ours, measure)]
-            for rival in rivals.values():
-                cells += _against(numbers, ours, rival, measure)
-            rows.append(cells)
-    head = ["", "cost", _title(found, OURS)]
-    for rival in RIVALS:
-        head += [rival, "`fit_columns` is"]
+    for numbers, axis, _, (method, count), test in _pairs(found, measure):
+        title = numbers.task.methods[method].title
+        end = END if numbers.is_at_end(method, count) else ""
+        rows.append(
+            [
+                numbers.task.title,
+                _budget(numbers, axis),
+                _mean(numbers, OURS, _sweeps(numbers), measure),
+                f"{title}, {count} updates{end}",
+                _mean(numbers, method, count, measure),
+                _difference(test, measure),
+                _p(test.p),
+                _verdict(test, measure).removesuffix(" from"),
+            ]
+        )
+    head = ["", "cost", "`fit_columns`", "other method", "its result"]
+    head += ["difference, 95 % interval", "p (Holm)", "`fit_columns` is"]
     return markdown_table(head, rows)
 
 
@@ -174,19 +187,10 @@ def _sweeps(numbers):
     return min(SWEEPS, numbers.counts(OURS)[-1])
 
 
-def _against(numbers, ours, rival, measure):
-    """Returns the mean of a rival, and a verdict."""
-    if rival is None:
-        return ["-", "-"]
-    test = numbers.test(ours, rival, measure)
-    verdict = f"{_verdict(test, measure)} (p = {_p(test.p)})"
-    return [_mean(numbers, *rival, measure), verdict]
-
-
 def _verdict(test, measure):
     """Returns whether the first method is better."""
-    if not test.p < LEVEL:
-        return "level with"
+    if not test.p < statistics.LEVEL:
+        return "not significantly different from"
     sign = 1 if measure == ACCURACY else -1
     return "ahead of" if sign * test.difference > 0 else "behind"
 
@@ -248,9 +252,13 @@ def _described(numbers, method, sweeps):
 
 
 def _difference(test, measure):
-    if measure == ACCURACY:
-        return f"{100 * test.difference:+.2f}"
-    return f"{test.difference:+.4f}"
+    """Returns a difference with its interval, of accuracies in points."""
+    factor, digits = (100, 2) if measure == ACCURACY else (1, 4)
+    mean, low, high = (
+        f"{factor * value:+.{digits}f}"
+        for value in (test.difference, test.low, test.high)
+    )
+    return f"{mean} ({low} to {high})"
 
 
 def _costs(found):
@@ -259,8 +267,10 @@ def _costs(found):
     for numbers in found:
         cells = [numbers.task.title]
         for name, axis in COSTS.values():
-            known = name in numbers.methods
-            cost = _number(numbers.cost(name, 1, axis)) if known else "-"
+            cost = "-"
+            if name in numbers.methods:
+                count = numbers.counts(name)[0]
+                cost = _number(numbers.cost(name, count, axis) / count)
             cells.append(cost)
         rows.append(cells)
     return markdown_table(["", *COSTS], rows)
@@ -289,10 +299,6 @@ def _ends(numbers):
     return markdown_table([*head, "test accuracy, %"], rows)
 
 
-def _title(found, method):
-    return found[0].task.methods[method].title
-
-
 def _mean(numbers, method, count, measure):
     mean, error = numbers.mean(method, count, measure)
     if measure == ACCURACY:
@@ -309,85 +315,3 @@ def _number(value):
 
 def _p(value):
     return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
-
-
-# The figure
-
-
-def _figure(numbers):
-    """Returns a figure of accuracy and loss against all costs."""
-    task = numbers.task
-    figure = figures.blank(11.0, 6.2)
-    axes = figure.subplots(2, len(AXES), sharey="row", squeeze=False)
-    for row, measure in zip(axes, LABELS):
-        for panel, axis in zip(row, AXES):
-            _draw(panel, numbers, axis, measure)
-            panel.set_xscale("log")
-            _set_ticks(panel.xaxis)
-            panel.spines[["top", "right"]].set_visible(False)
-            if measure == LOSS:
-                panel.set_xlabel(AXES[axis])
-                if numbers.has_optimum:
-                    panel.axhline(
-                        numbers.optimum(),
-                        color="#555555",
-                        linewidth=0.8,
-                        linestyle="--",
-                        label="best possible",
-                    )
-        row[0].set_ylabel(LABELS[measure])
-    handles, labels = axes[1][0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=9,
-        handlelength=3.0,
-    )
-    seeds = len(numbers.values(OURS, numbers.counts(OURS)[0], LOSS))
-    figure.suptitle(f"{task.title}, {seeds} seeds", fontsize=11)
-    return figure
-
-
-def _draw(panel, numbers, axis, measure):
-    """Draws the best that each method reaches with at most some cost."""
-    factor = 100 if measure == ACCURACY else 1
-    for name in numbers.methods:
-        costs = sorted(
-            numbers.cost(name, c, axis) for c in numbers.counts(name)
-        )
-        if not costs[0]:
-            continue  # uses no QPU
-        means = [
-            numbers.mean(*numbers.best_within([name], axis, cost), measure)
-            for cost in costs
-        ]
-        color, marker, line = STYLES[name]
-        panel.errorbar(
-            costs,
-            [factor * mean for mean, _ in means],
-            [factor * error for _, error in means],
-            color=color,
-            marker=marker,
-            linestyle=line,
-            markersize=4,
-            linewidth=1.3,
-            label=numbers.task.methods[name].title.replace("`", ""),
-        )
-
-
-def _set_ticks(axis):
-    """Sets ticks of a logarithmic axis, as plain numbers."""
-    from matplotlib import ticker
-
-    low, high = axis.get_view_interval()
-    is_narrow = high < 50 * low
-    axis.set_major_locator(
-        ticker.LogLocator(subs=(1.0, 2.0, 5.0) if is_narrow else (1.0,))
-    )
-    axis.set_major_formatter(
-        ticker.FuncFormatter(lambda value, _: f"{value:g}")
-    )
-    axis.set_minor_formatter(ticker.NullFormatter())

@@ -1,15 +1,18 @@
 """Runs all methods on all tasks and stores the records.
 
 First, all configurations of a method run with the tuning seeds. Then those that
-are the best after one of the numbers of sweeps or updates run with the other
-seeds. The records of a task are lines of JSON in `OUT/TASK.jsonl`, or
-`OUT/TASK.jsonl.gz` once it is complete:
+are the best for one of the numbers of sweeps or updates run so many of them
+with the other seeds. The records of a task are lines of JSON in
+`OUT/TASK.jsonl`, or `OUT/TASK.jsonl.gz` once it is complete:
 
-    {"key": "adam_0.1", "seed": 0, "results": {"1": {"train_loss": 0.5}}}
+    {"key": "adam_0.1", "seed": 0, "results": {"10": {"train_loss": 0.5}}}
 
-The results are those by number of sweeps or updates, with what they cost.
+The results are those by number of sweeps or updates, with what they cost. Each
+number of updates is a run of its own, whose learning rates fall to zero at its
+end.
 """
 
+import os
 import pathlib
 
 import numpy as np
@@ -17,6 +20,8 @@ import numpy as np
 from research import code_version
 from research.engine import engine
 from research.engine.records import Store
+from research.few_solves import costs
+from research.few_solves.methods import COLUMNS
 from research.few_solves.tasks import TASKS
 from research.few_solves.tasks import enumerated_loss
 from research.few_solves.training import Trainer
@@ -76,27 +81,25 @@ def validation_loss(runs, count):
     return mean if np.isfinite(mean) else np.inf
 
 
-def best_positions(runs, task):
+def best_positions(runs):
     """Returns the positions of the best configurations of a method.
 
     They have the lowest mean validation loss of the tuning seeds.
 
     Args:
         runs: List of the runs of each configuration.
-        task: A `Task`.
 
     Returns:
         A dictionary by number of sweeps or updates.
     """
     counts = sorted(int(count) for count in runs[0][0]["results"])
-    chosen = {}
-    for count in counts:
-        decisive = max(counts) if task.is_chosen_at_end else count
-        chosen[count] = min(
+    return {
+        count: min(
             range(len(runs)),
-            key=lambda k, at=decisive: validation_loss(runs[k], at),
+            key=lambda k, count=count: validation_loss(runs[k], count),
         )
-    return chosen
+        for count in counts
+    }
 
 
 # Runs
@@ -111,6 +114,8 @@ def run(names, out, data_dir, quick=False):
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds, samples and updates.
     """
+    # CPU times are those of one thread.
+    os.environ.update(engine.environment(1))
     for name in names:
         _run_task(TASKS[name], out, data_dir, quick)
 
@@ -124,7 +129,7 @@ def _run_task(task, out, data_dir, quick):
     jobs = [
         job
         for name, method in task.methods.items()
-        for configuration in method.grid
+        for configuration in _ordered(method)
         for job in _jobs(name, configuration, tuning)
     ]
     if task.is_enumerated:
@@ -135,20 +140,35 @@ def _run_task(task, out, data_dir, quick):
     tuned = by_key(store)
     jobs = []
     for name, method in task.methods.items():
-        runs = [tuned[key(name, one)] for one in method.grid]
-        for position in sorted(set(best_positions(runs, task).values())):
-            jobs += _jobs(name, method.grid[position], fresh)
+        best = best_positions([tuned[key(name, one)] for one in method.grid])
+        for configuration in _ordered(method):
+            position = method.grid.index(configuration)
+            counts = [count for count, k in best.items() if k == position]
+            if counts:
+                jobs += _jobs(name, configuration, fresh, counts=counts)
     engine.perform([jobs], work, store)
     store.pack()
 
 
-def _jobs(method, configuration, seeds):
+def _ordered(method):
+    """Returns the grid of a method in an order that compiles less."""
+    return sorted(method.grid, key=lambda one: settings(method, one))
+
+
+def settings(method, configuration):
+    """Returns what compiled updates depend on: all but the learning rate."""
+    is_rate = method.kind != COLUMNS
+    return tuple(configuration[1:] if is_rate else configuration)
+
+
+def _jobs(method, configuration, seeds, **values):
     return [
         {
             "key": key(method, configuration),
             "method": method,
             "configuration": configuration,
             "seed": seed,
+            **values,
         }
         for seed in seeds
     ]
@@ -178,20 +198,28 @@ class Work:
         splits = self._data[job["seed"]]
         if job["key"] == OPTIMUM:
             return {"loss": enumerated_loss(splits["train"])}
-        if job["key"] != self._key:
-            self._trainer = self._new_trainer(job, splits)
-            self._key = job["key"]
-        found = self._trainer.run(job["seed"], splits)
+        task, configuration = self._task, job["configuration"]
+        counts = job.get("counts")
+        if counts is None:
+            rows = len(splits["train"].rows)
+            counts = costs.counts(task, job["method"], rows)
+            counts = counts[:2] if self._quick else counts
+        trainer = self._trainer_of(job, splits, counts)
+        found = trainer.run(job["seed"], splits, counts, configuration[0])
         return {"results": {str(k): result for k, result in found.items()}}
 
-    def _new_trainer(self, job, splits):
-        method = self._task.methods[job["method"]]
-        counts = self._task.counts[method.kind]
-        if self._quick:
-            counts = counts[:2]
-        arguments = self._task, method, job["configuration"], splits
-        if job["method"] not in self._warm:
-            # The first use in a process compiles the solver.
-            self._warm.add(job["method"])
-            Trainer(*arguments, counts[:1]).run(job["seed"], splits)
-        return Trainer(*arguments, counts)
+    def _trainer_of(self, job, splits, counts):
+        """Returns the last trainer if only the learning rate changes."""
+        method, configuration = (
+            self._task.methods[job["method"]],
+            job["configuration"],
+        )
+        key = job["method"], settings(method, configuration)
+        if key != self._key:
+            arguments = self._task, method, configuration, splits
+            if job["method"] not in self._warm:
+                # The first use in a process compiles the solver.
+                self._warm.add(job["method"])
+                Trainer(*arguments).run(job["seed"], splits, counts[:1])
+            self._key, self._trainer = key, Trainer(*arguments)
+        return self._trainer

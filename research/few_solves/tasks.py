@@ -25,11 +25,11 @@ from research.few_solves.methods import SINGLE
 from research.few_solves.methods import WIDE
 from research.few_solves.methods import Method
 
-# Numbers of sweeps, or of updates, after which a network is evaluated.
-SMALL_COUNTS = {
+# Numbers of sweeps, or of updates. `costs.counts` adds those at equal cost.
+COUNTS = {
     COLUMNS: (1, 2, 3, 5, 10),
-    LARGE: (1, 2, 3, 5, 10, 20, 50, 100),
-    MINI: (10, 20, 50, 100, 200, 500),
+    LARGE: (1, 3, 10, 100),
+    MINI: (10, 50, 150, 500),
 }
 
 
@@ -46,16 +46,14 @@ class Task:
             `"validation"` and `"test"`.
         sizes: Tuple of the widths of the network, from inputs to outputs.
         methods: Dictionary of the methods by name.
-        counts: Dictionary from kinds of methods to the numbers of sweeps or
-            updates after which a network is evaluated.
+        counts: Dictionary from kinds of methods to numbers of sweeps after
+            which a network is evaluated, or of updates of a run.
         batch: Integer (optional). Number of samples of a sweep or of an update
             with a large batch, which are drawn anew for each. `None` uses all
             training samples.
         mini: Integer. Number of samples of a mini-batch.
         tuning: Integer. Number of seeds for the choice of a configuration.
         fresh: Integer. Number of other seeds, whose results are reported.
-        is_chosen_at_end: Boolean. Whether one configuration is chosen, after
-            the last sweep or update. Else one is chosen for each number.
         probe: Integer (optional). Number of training samples for the training
             loss and for batch normalization. `None` uses all of them.
         is_normalized: Boolean. Whether the network has batch normalization.
@@ -67,12 +65,11 @@ class Task:
     load: Callable[[Any, list, bool], dict]
     sizes: tuple[int, ...]
     methods: dict[str, Method]
-    counts: dict = dataclasses.field(default_factory=lambda: SMALL_COUNTS)
+    counts: dict = dataclasses.field(default_factory=lambda: COUNTS)
     batch: int | None = None
     mini: int = 32
     tuning: int = 3
     fresh: int = 12
-    is_chosen_at_end: bool = False
     probe: int | None = None
     is_normalized: bool = False
     is_enumerated: bool = False
@@ -194,6 +191,7 @@ ADULT = Task(
     load_adult,
     (ADULT_INPUTS, 1),
     SINGLE,
+    counts={COLUMNS: (1, 2, 3, 10), LARGE: (1, 10), MINI: (50,)},
     is_enumerated=True,
 )
 DIGITS = Task(
@@ -204,8 +202,8 @@ DIGITS = Task(
     NETWORK,
     counts={
         COLUMNS: (1, 2, 3, 10),
-        LARGE: (1, 3, 10, 30, 100),
-        MINI: (10, 30, 100, 300),
+        LARGE: (1, 10),
+        MINI: (50,),
     },
 )
 MNIST = Task(
@@ -216,15 +214,13 @@ MNIST = Task(
     WIDE,
     counts={
         COLUMNS: (1, 2, 3),
-        LARGE: (1, 2, 3, 5, 10, 20, 50),
-        # Two epochs of 390 mini-batches.
-        MINI: (20, 50, 100, 200, 390, 780),
+        LARGE: (5,),
+        MINI: (100, 400),
     },
     batch=10_000,
     mini=128,
     tuning=1,
     fresh=4,
-    is_chosen_at_end=True,
     probe=10_000,
     is_normalized=True,
 )

@@ -7,14 +7,13 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.layers import statistics
 from research.engine.task import marked_kernels
 from research.few_solves import costs
 from research.few_solves.methods import COLUMNS
 from research.few_solves.methods import MINI
 
 PARTS = ("train", "validation", "test")
-# Rates of Adam for batch normalization. Few updates need a large one.
+# First rates of Adam for batch normalization. Few updates need a large one.
 REAL_RATE, MINI_REAL_RATE = 0.1, 0.005
 # Purposes of random numbers.
 WEIGHTS, BATCHES = 23, 24
@@ -28,12 +27,10 @@ class Trainer:
         method: A `Method`.
         configuration: List of numbers.
         splits: The splits of one of the seeds.
-        counts: Tuple of the numbers of sweeps or updates to evaluate after.
     """
 
-    def __init__(self, task, method, configuration, splits, counts):
+    def __init__(self, task, method, configuration, splits):
         self._task = task
-        self._counts = counts
         self._is_mini = method.kind == MINI
         self.model = task.network()
         self._loss = _loss(self.model)
@@ -44,31 +41,38 @@ class Trainer:
         self._parts = self._optimizers(method, configuration)
         for optimizer, variables in self._parts:
             optimizer.build(variables)
+        self._rates = [float(part.learning_rate) for part, _ in self._parts]
         self._state = [
             (variable, variable.numpy())
             for optimizer, _ in self._parts
             for variable in optimizer.variables
         ]
         self._step = tf.function(self._make_step)
-        self._size = self._batch_size(splits)
-        self._price = self._priced(method)
+        rows = len(splits["train"].rows)
+        self._size = costs.batch_size(task, method.kind, rows)
+        self._price = costs.price(task, method, rows)
         self._compiling = self._compile(splits)
 
-    def run(self, seed, splits):
+    def run(self, seed, splits, counts, rate=None):
         """Trains the network.
 
         Args:
             seed: Integer. Draws the initial weights and the batches.
             splits: Dictionary of the `Split` of all parts.
+            counts: Tuple of the numbers of sweeps to evaluate after, or of the
+                lengths of runs with updates. Learning rates fall to zero at the
+                end of each run, with a cosine.
+            rate: Float (optional). First learning rate of the binary kernels.
+                Defaults to that of the configuration.
 
         Returns:
             A dictionary of the results by number of sweeps or updates.
         """
-        self._reset(seed)
-        self._seconds = self._compiling
-        batches = self._batches(seed, splits["train"].rows)
-        train = self._sweeps if self._columns else self._updates
-        return train(seed, splits, batches)
+        if self._columns:
+            return self._sweeps(seed, splits, counts)
+        if rate is not None:
+            self._rates[0] = rate
+        return {count: self._updates(seed, splits, count) for count in counts}
 
     def _optimizers(self, method, configuration):
         """Returns optimizers with the variables that they train."""
@@ -81,27 +85,7 @@ class Trainer:
         parts = [(keras.optimizers.Adam(rate), others)] if others else []
         if self._columns:
             return parts
-        steps = (max(self._counts),) if self._is_mini else ()
-        return [(method.make(configuration, *steps), kernels), *parts]
-
-    def _priced(self, method):
-        """Returns gradient evaluations and QPU seconds of a sweep or update."""
-        task, shapes = self._task, self._task.shapes
-        qpu = 0.0
-        if self._columns:
-            dampings = len(self._columns["dampings"])
-            products = self._size * costs.sweep(shapes, dampings)
-            if task.is_normalized:
-                products += self._size * costs.gradient(shapes)
-                products += task.probe * costs.forward(shapes)
-            qpu = costs.qpu_seconds(shapes, dampings)
-        else:
-            products = self._size * costs.gradient(shapes)
-            if method.uses_qubos:
-                rows = min(self._size, statistics.MAX_ROWS)
-                products += rows * costs.moments(shapes)
-                qpu = costs.qpu_seconds(shapes)
-        return products / (task.mini * costs.gradient(shapes)), qpu
+        return [(method.make(configuration), kernels), *parts]
 
     def _compile(self, splits):
         """Returns the CPU seconds that compiling takes."""
@@ -117,6 +101,7 @@ class Trainer:
 
     def _reset(self, seed):
         """Draws the kernels. All other variables start as they are."""
+        self._seconds = self._compiling
         for variable, value in self._state:
             variable.assign(value)
         rng = np.random.default_rng([seed, WEIGHTS])
@@ -127,12 +112,6 @@ class Trainer:
                 first = rng.uniform(-limit, limit, first.shape)
             weights.append(first)
         self.model.set_weights(weights)
-
-    def _batch_size(self, splits):
-        count = len(splits["train"].rows)
-        size = self._task.mini if self._is_mini else self._task.batch
-        # Quick runs have few rows.
-        return count if size is None else min(size, count // 2)
 
     def _batches(self, seed, rows):
         """Yields the rows of successive updates."""
@@ -145,17 +124,18 @@ class Trainer:
 
     # Updates of all kernels at once
 
-    def _updates(self, seed, splits, batches):
-        del seed
-        results = {}
+    def _updates(self, seed, splits, length):
+        """Returns the results of a run with some number of updates."""
+        self._reset(seed)
+        batches = self._batches(seed, splits["train"].rows)
         start = time.process_time()
-        for update in range(1, max(self._counts) + 1):
+        for update in range(length):
+            decay = 0.5 * (1 + np.cos(np.pi * update / length))
+            for (optimizer, _), rate in zip(self._parts, self._rates):
+                optimizer.learning_rate = decay * rate
             self._make_update(splits["train"], next(batches))
-            if update in self._counts:
-                self._seconds += time.process_time() - start
-                results[update] = self._evaluated(splits, update)
-                start = time.process_time()
-        return results
+        self._seconds += time.process_time() - start
+        return self._evaluated(splits, length)
 
     def _make_update(self, split, rows):
         self._step(
@@ -173,9 +153,12 @@ class Trainer:
 
     # Column by column
 
-    def _sweeps(self, seed, splits, batches):
+    def _sweeps(self, seed, splits, counts):
+        """Returns the results by number of sweeps."""
+        self._reset(seed)
         split = splits["train"]
         rows = split.rows
+        batches = self._batches(seed, rows)
         arguments = {"seed": seed}
         if self._size < len(rows):
             arguments["batch_size"] = self._size
@@ -200,7 +183,7 @@ class Trainer:
                 self._make_update(split, next(batches))
                 self._normalize(splits)
             self._seconds += time.process_time() - start
-            if number in self._counts:
+            if number in counts:
                 results[number] = evaluate()
             start = time.process_time()
 
@@ -209,14 +192,14 @@ class Trainer:
             self.model,
             split.inputs[0][rows],
             split.y[rows],
-            sweeps=max(self._counts),
+            sweeps=max(counts),
             on_sweep=on_sweep,
             verbose=0,
             **self._columns,
             **arguments,
         )
         # It ends when three sweeps change nothing, and would stay there.
-        for count in self._counts:
+        for count in counts:
             if count > last:
                 results[count] = evaluate()
         return results

@@ -11,7 +11,6 @@ import numpy as np
 
 from research import pages
 from research.engine import figures
-from research.engine.statistics import LEVEL
 from research.engine.statistics import mean_and_error
 from research.engine.statistics import paired_test
 from research.engine.tables import markdown_table
@@ -19,16 +18,25 @@ from research.quantization.methods import FLOAT
 from research.quantization.methods import KERAS_INT4
 from research.quantization.methods import METHODS
 from research.quantization.methods import UNFOLDED
+from research.quantization.methods import methods_of
+from research.quantization.numbers import DESCENT
+from research.quantization.numbers import GPTQ_SCALES
+from research.quantization.numbers import QUBO
+from research.quantization.numbers import WIDTHS
+from research.quantization.numbers import Numbers
+from research.quantization.numbers import geometric_mean
+from research.quantization.numbers import ratios
 from research.quantization.study import FLOAT_BITS
 from research.quantization.study import open_store
+from research.quantization.summary import bits_text
+from research.quantization.summary import digits
+from research.quantization.summary import summary
+from research.quantization.summary import verdicts
 from research.quantization.tasks import TASKS
 
 TITLE = "Quantize a trained network"
 FIGURE = "errors.png"
 MISSING = "No complete runs yet."
-QUBO, DESCENT, GPTQ_SCALES = "qubo", "descent+scales", "gptq+scales"
-# Classes of layers by their numbers of inputs.
-WIDTHS = ((1, 32), (33, 128), (129, 512), (513, 100_000))
 # Distinguishable with any color vision (Okabe and Ito).
 COLORS = {1: "#d55e00", 2: "#0072b2", 3: "#009e73", 4: "#cc79a7"}
 
@@ -43,66 +51,9 @@ def write(out):
     return pages.write(out / pages.NAME, TITLE, blocks_of(numbers))
 
 
-class Numbers:
-    """The numbers of finished runs.
-
-    Attributes:
-        tasks: List of the names of tasks with complete runs.
-        bits: Dictionary of the numbers of bits with complete runs, by task.
-
-    Args:
-        records: List of records.
-    """
-
-    def __init__(self, records):
-        self._records = records
-        every = {name: self._complete(name) for name in TASKS}
-        self.bits = {name: bits for name, bits in every.items() if bits}
-        self.tasks = list(self.bits)
-
-    def _complete(self, task):
-        """Returns the bits for which all methods have the same seeds."""
-        found = []
-        for bits in sorted({r["bits"] for r in self.select(task=task)}):
-            seeds = [
-                {r["seed"] for r in self.select(task=task, bits=bits, method=m)}
-                for m in METHODS
-            ]
-            if len(seeds[0]) > 1 and all(one == seeds[0] for one in seeds):
-                found.append(bits)
-        return found
-
-    def select(self, **values):
-        """Returns the records with given values."""
-        return [
-            record
-            for record in self._records
-            if all(record[key] == value for key, value in values.items())
-        ]
-
-    def results(self, task, bits, method, field="test"):
-        """Returns a field by seed, in percent for accuracies."""
-        factor = 1.0
-        if field == "test" and TASKS[task].higher_is_better:
-            factor = 100.0
-        return {
-            record["seed"]: factor * record[field]
-            for record in self.select(task=task, bits=bits, method=method)
-        }
-
-    def layers(self, method=QUBO, **values):
-        """Returns the layers of networks, with `task`, `seed` and `bits`."""
-        return [
-            {**{key: record[key] for key in ("task", "seed", "bits")}, **layer}
-            for record in self.select(method=method, **values)
-            if record["bits"] in self.bits.get(record["task"], ())
-            for layer in record["layers"]
-        ]
-
-
 def blocks_of(numbers):
     """Returns all tables by name."""
-    found = {"networks": network_table(numbers)}
+    found = {"summary": summary(numbers), "networks": network_table(numbers)}
     for task in TASKS:
         found[f"{task}/results"] = (
             result_table(numbers, task) if task in numbers.tasks else MISSING
@@ -134,14 +85,6 @@ def p_text(p):
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _bits(count):
-    return "1 bit" if count == 1 else f"{count} bits"
-
-
-def _digits(task):
-    return 2 if TASKS[task].higher_is_better else 3
-
-
 def network_table(numbers):
     """Returns the float networks and their results."""
     lines = []
@@ -154,7 +97,7 @@ def network_table(numbers):
                 TASKS[task].title,
                 f"{records[0]['weights']:,}",
                 str(len(records)),
-                f"{mean_text(values, _digits(task))} {unit}",
+                f"{mean_text(values, digits(task))} {unit}",
             ]
         )
     return markdown_table(["task", "weights", "seeds", "float network"], lines)
@@ -168,73 +111,39 @@ def result_table(numbers, task):
         cells = []
         for bits in every:
             found = numbers.results(task, bits, method)
-            cell = mean_text(found.values(), _digits(task))
+            cell = mean_text(found.values(), digits(task))
             if found and method != QUBO:
                 test = paired_test(numbers.results(task, bits, QUBO), found)
                 cell += f" ({p_text(test.p)})"
             cells.append(cell)
         if set(cells) != {"-"}:
             lines.append([f"`{method}`", *cells])
-    return markdown_table(["method", *map(_bits, every)], lines)
-
-
-def verdict(numbers, task, bits, other):
-    """Returns `(difference, p, word)` of `qubo` against another method.
-
-    The difference is positive if `qubo` is better. The word is "ahead" or
-    "behind" if p < 0.05, else "tie".
-    """
-    test = paired_test(
-        numbers.results(task, bits, QUBO), numbers.results(task, bits, other)
-    )
-    sign = 1 if TASKS[task].higher_is_better else -1
-    word = "tie"
-    if test.p < LEVEL:
-        word = "ahead" if sign * test.difference > 0 else "behind"
-    return sign * test.difference, test.p, word
+    return markdown_table(["method", *map(bits_text, every)], lines)
 
 
 def verdict_table(numbers):
     """Returns `qubo` against each other method, over tasks and bits."""
+    found = {bits: verdicts(numbers, bits) for bits in numbers.every_bits}
     lines = []
     for task in numbers.tasks:
         for bits in numbers.bits[task]:
             cells = []
             for other in METHODS[:-1]:
-                if not numbers.results(task, bits, other):
-                    cells.append("-")
-                    continue
-                gain, _, word = verdict(numbers, task, bits, other)
-                cells.append(f"{word} ({gain:+.{_digits(task)}f})")
+                verdict = found[bits].get((task, other))
+                cells.append(
+                    f"{verdict.word} ({verdict.text})" if verdict else "-"
+                )
             lines.append([task, str(bits), *cells])
     head = ["task", "bits", *(f"`{name}`" for name in METHODS[:-1])]
     return markdown_table(head, lines)
 
 
-def ratios(layers, other):
-    """Returns output errors of `qubo` divided by those of another method."""
-    pairs = [(x["errors"][QUBO], x["errors"][other]) for x in layers]
-    return np.array([ours / theirs for ours, theirs in pairs if theirs > 1e-12])
-
-
-def geometric_mean(values):
-    """Returns the geometric mean, or NaN without values."""
-    if not len(values):
-        return float("nan")
-    return float(np.exp(np.log(np.maximum(values, 1e-12)).mean()))
-
-
 def width_table(numbers):
     """Returns ratios of output errors by width and bits, on the same inputs."""
     lines = []
-    every = sorted({bits for found in numbers.bits.values() for bits in found})
     for low, high in WIDTHS:
-        for bits in every:
-            layers = [
-                layer
-                for layer in numbers.layers(bits=bits)
-                if low <= layer["inputs"] <= high
-            ]
+        for bits in numbers.every_bits:
+            layers = numbers.layers_between(low, high, bits)
             if not layers:
                 continue
             cells = [
@@ -280,17 +189,18 @@ def solver_table(numbers):
 
 def time_table(numbers):
     """Returns the CPU seconds of a quantization with 1 bit."""
+    methods = methods_of(1)
     lines = [
         [
             TASKS[task].title,
             *(
                 mean_text(numbers.results(task, 1, method, "cpu").values(), 1)
-                for method in METHODS
+                for method in methods
             ),
         ]
         for task in numbers.tasks
     ]
-    return markdown_table(["CPU seconds, 1 bit", *METHODS], lines)
+    return markdown_table(["CPU seconds, 1 bit", *methods], lines)
 
 
 # Figure
@@ -315,7 +225,7 @@ def figure(numbers):
                 color=color,
                 markersize=3,
                 alpha=0.6,
-                label=_bits(bits) if layers else None,
+                label=bits_text(bits) if layers else None,
             )
         axes.axhline(1.0, color="#555555", linewidth=0.8)
         axes.set_xscale("log")

@@ -67,11 +67,12 @@ def run(names, seeds, out, data_dir=None, quick=False, processes=None):
 
 def jobs_of(name, seed, bits):
     """Returns the jobs of a network and a number of bits."""
-    wanted = [(bits, method) for method in methods.METHODS]
+    wanted = [(bits, method) for method in methods.methods_of(bits)]
     if bits == tasks.BITS[0]:
         wanted.insert(0, (FLOAT_BITS, methods.FLOAT))
     if tasks.TASKS[name].has_norms:
-        wanted += [(bits, method) for method in methods.UNFOLDED]
+        unfolded = methods.methods_of(bits, methods.UNFOLDED)
+        wanted += [(bits, method) for method in unfolded]
     if bits == 4 and tasks.TASKS[name].keras_int4:
         wanted.append((bits, methods.KERAS_INT4))
     return [

@@ -11,6 +11,7 @@ from keras_qpsbgd.columns import tail
 from research import __main__ as research
 from research.engine.task import Split
 from research.few_solves import costs
+from research.few_solves import curves
 from research.few_solves import methods
 from research.few_solves import numbers
 from research.few_solves import page
@@ -64,11 +65,12 @@ def test_tuning_is_equal():
             if name != "columns-qpu"
         }
         assert len(counts) == 1, task.name
-        assert set(task.methods) <= set(page.STYLES)
-        assert page.SWEEPS in task.counts[methods.COLUMNS]
+        assert set(task.methods) <= set(curves.STYLES)
+        assert methods.SWEEPS in task.counts[methods.COLUMNS]
 
 
 def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(study.os, "environ", {})  # the command sets threads
     task = shorten(monkeypatch, "logistic", FEW)
     found = quick_runs(tmp_path, "logistic")
     text = (tmp_path / "README.md").read_text()
@@ -112,6 +114,28 @@ def test_enumerated_loss():
     )
     split = Split((x,), np.arange(15), y)
     assert tasks.enumerated_loss(split) == pytest.approx(best, rel=1e-5)
+
+
+def test_rates_fall_to_zero_at_the_end_of_each_run(monkeypatch):
+    task = dataclasses.replace(TASKS["digits"], sizes=(6, 3, 2), mini=8)
+    method, splits = task.methods["adam-mini"], random_splits(task.sizes)
+    trainer = training.Trainer(task, method, [0.2], splits)
+    (optimizer, _), *_ = trainer._parts
+    seen, original = [], trainer._make_update
+
+    def update(*arguments):
+        seen.append(float(optimizer.learning_rate))
+        original(*arguments)
+
+    monkeypatch.setattr(trainer, "_make_update", update)
+    found = trainer.run(0, splits, (4, 2), rate=0.4)
+    cosine = [0.4, 0.4 * (1 + 0.5**0.5) / 2, 0.2, 0.4 * (1 - 0.5**0.5) / 2]
+    np.testing.assert_allclose(seen, [*cosine, 0.4, 0.2], rtol=1e-5)
+    # A run does not depend on those before it.
+    again = training.Trainer(task, method, [0.4], splits).run(0, splits, (2,))
+    for part in training.PARTS:
+        assert again[2][f"{part}_loss"] == found[2][f"{part}_loss"]
+    assert found[4]["gradients"] == 4
 
 
 # --- Costs ---
@@ -174,11 +198,29 @@ def test_qpu_seconds_are_those_of_training():
     )
 
 
+@pytest.mark.parametrize("name", ["logistic", "digits"])
+def test_runs_end_at_the_budget(name):
+    task, rows = TASKS[name], 300
+    ours = costs.price(task, task.methods[methods.OURS], rows)
+    for method in task.methods:
+        if task.methods[method].kind == methods.COLUMNS:
+            continue
+        counts = costs.counts(task, method, rows)
+        theirs = costs.price(task, task.methods[method], rows)
+        for budget, cost in zip(ours, theirs):
+            rest = [methods.SWEEPS * budget - count * cost for count in counts]
+            # One of the runs leaves less than what an update costs.
+            assert not cost or any(-1e-5 * budget < r < cost for r in rest)
+
+
 # --- The page ---
 
 
-def write(folder, method, configuration, losses, count=2, cost=1.0):
-    """Writes records in which all measures of a seed are the same."""
+def write(folder, method, configuration, losses, cost=1.0):
+    """Writes records in which all measures of a seed are the same.
+
+    Two sweeps or updates have the cost, and one has half of it.
+    """
     store = study.open_store(folder, "logistic")
     for seed, loss in losses.items():
         result = {
@@ -186,9 +228,11 @@ def write(folder, method, configuration, losses, count=2, cost=1.0):
             for part in training.PARTS
             for kind in ("loss", "accuracy")
         }
-        result |= dict.fromkeys(page.AXES, cost)
+        results = {
+            str(count): result | dict.fromkeys(page.AXES, count * cost / 2)
+            for count in (1, 2)
+        }
         key = study.key(method, configuration)
-        results = {str(count): result}
         store.add({"key": key, "seed": seed, "results": results})
 
 
@@ -206,7 +250,7 @@ def test_configuration_is_chosen_on_tuning_seeds(tmp_path, monkeypatch):
     for configuration in task.methods["signum"].grid:
         write(tmp_path, "signum", configuration, {first: 0.1})
     found = numbers.Numbers(tmp_path, task)
-    assert found.methods == ["columns"] and found.counts("columns") == [2]
+    assert found.methods == ["columns"] and found.counts("columns") == [1, 2]
     assert not found.is_at_end("columns", 2)
     values = found.values("columns", 2, "test_loss")
     assert values == {fresh: 0.9, fresh + 1: 0.7}
@@ -231,10 +275,19 @@ def test_rivals_are_compared_at_equal_cost(tmp_path):
     found = numbers.Numbers(tmp_path, task)
     budget = found.cost("columns", 2, "gradients")
     rivals = ("adam", "signum", "adam-mini")
-    # Signum costs more than the budget.
-    assert found.best_within(rivals, "gradients", budget) == ("adam", 2)
-    assert found.best_within(rivals, "gradients", 9.0) == ("adam-mini", 2)
-    assert found.best_within(rivals, "gradients", 1.0) is None
+    # The most updates within the budget. Two of Signum cost more.
+    assert found.at_budget(rivals, "gradients", budget) == ("signum", 1)
+    rivals = ("adam", "adam-mini")
+    assert found.at_budget(rivals, "gradients", budget) == ("adam", 2)
+    assert found.at_budget(rivals, "gradients", 9.0) == ("adam", 1)
+    assert found.at_budget(rivals, "gradients", 4.0) == ("adam-mini", 1)
+    assert found.at_budget(rivals, "gradients", 1.0) is None
     test = found.test(("columns", 2), ("adam", 2), page.LOSS)
     assert page._verdict(test, page.LOSS) == "ahead of"
     assert page._verdict(test, page.ACCURACY) == "behind"
+
+
+def test_sign_test():
+    ours = {seed: True for seed in range(6)}
+    assert numbers.sign_test(ours, dict.fromkeys(range(6), False)) == 2 / 2**6
+    assert numbers.sign_test(ours, ours) == 1.0

@@ -13,6 +13,7 @@ from research.quantization import groups
 from research.quantization import methods
 from research.quantization import page
 from research.quantization import study
+from research.quantization import summary
 from research.quantization import tasks
 
 pytestmark = pytest.mark.once
@@ -50,11 +51,12 @@ def test_runs_and_page(tiny, tmp_path, monkeypatch):
 
     store = run()
     # For two seeds: the float network, two times all methods, and Keras.
-    assert len(store) == 2 * (2 + 2 * len(methods.METHODS))
+    # With one bit, there are no scales to search for two of them.
+    assert len(store) == 2 * (2 * len(methods.METHODS))
     job = {"task": "mnist", "seed": 0, "bits": 1, "method": "qubo"}
     for layer in store[job]["layers"]:
         errors = layer["errors"]
-        assert set(errors) == set(methods.METHODS) - {methods.AWQ}
+        assert set(errors) == set(methods.OWN)
         assert errors["qubo"] <= errors["descent+scales"] * (1 + 1e-6)
         assert layer["held_out"] > 0 and layer["improved"] is not None
     # A second command has nothing to do.
@@ -79,14 +81,21 @@ def statistics(kind, inputs=30, outputs=4, rows=200):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3])
-def test_awq_layer_is_not_worse_than_nearest(bits):
-    found, x = statistics(methods.WithMagnitudes)
-    result = methods.awq_layer(found, bits=bits)
+def test_baselines_are_not_worse_than_nearest(bits):
     plain, _ = statistics(Statistics)
     nearest = quantize_layer(plain, bits=bits, method="nearest", backend=None)
-    # With few bits, the exponent 0, which is `nearest`, is the best one here.
-    factor = 0.97 if bits == 3 else 1.0
-    assert result.errors["nearest"] <= factor * nearest.errors["nearest"]
+    nearest = nearest.errors["nearest"]
+    found, _ = statistics(Statistics)
+    searched = methods.nearest_layer(found, bits=bits).errors["nearest"]
+    found, x = statistics(methods.WithMagnitudes)
+    result = methods.awq_layer(found, bits=bits, searched=True)
+    if bits == 1:  # the scales do not change the levels
+        assert searched == pytest.approx(nearest)
+    else:
+        assert searched < 0.99 * nearest
+    # With few bits, the best exponent is 0 here.
+    factor = 0.97 if bits == 3 else 1 + 1e-9
+    assert result.errors["nearest"] <= factor * searched
     # The stated error is that of the kernel.
     outputs = x @ found.kernel[0]
     error = np.square(x @ result.kernel[0] - outputs).sum()
@@ -159,24 +168,49 @@ def test_tables():
                 record("qubo", seed, ours, 1, task, **others),
                 *(
                     record(method, seed, theirs, 1, task)
-                    for method in methods.METHODS[:-1]
+                    for method in methods.methods_of(1)[:-1]
                 ),
             ]
-    # A task of which only one method is complete.
+    # A method, and a task of which only one method, are not complete.
+    found.append(record(methods.NEAREST_SCALES, 0, 0.9))
     found.append(record("qubo", 0, 0.9, 1, "digits", **others))
     numbers = page.Numbers(found)
     assert numbers.bits == {"mnist": [1], "transformer": [1]}
     table = page.result_table(numbers, "mnist")
     assert "| `gptq` | 91.50 +- 1.50 (p = 0.205) |" in table
+    assert methods.NEAREST_SCALES not in table
     assert "| 1 to 32 | 1 | 4 | 0.250 | 0.500 | 0.500 | 0.800 |" in (
         page.width_table(numbers)
     )
     assert "75% of 8" in page.solver_table(numbers)
-    gain, p, word = page.verdict(numbers, "mnist", 1, "gptq")
-    assert (gain, word) == (pytest.approx(1.5), "tie") and p > 0.05
+    found = summary.verdicts(numbers, 1)["mnist", "gptq"]
+    assert (found.text, found.word) == ("+1.50", summary.NEITHER)
     # Fewer bits per character are better.
-    gain, _, _ = page.verdict(numbers, "transformer", 1, "gptq")
-    assert gain == pytest.approx(-0.015)
+    assert summary.verdicts(numbers, 1)["transformer", "gptq"].text == "-0.015"
+
+
+@pytest.mark.parametrize("noise", [0.0002, 0.002])
+def test_verdicts_are_corrected_for_their_number(noise):
+    found = []
+    for seed in range(4):
+        for method in methods.methods_of(2):
+            test = 0.8 if method == "qubo" else 0.79 + noise * seed
+            test += 0.02 * (method == "gptq")
+            found.append(record(method, seed, test, 2))
+    numbers = page.Numbers(found)
+    words = {
+        other: verdict.word
+        for (_, other), verdict in summary.verdicts(numbers, 2).items()
+    }
+    assert len(words) == len(methods.METHODS) - 1
+    behind = words.pop("gptq")
+    if noise > 0.001:  # p is 0.012 for most of them, times 5
+        assert set(words.values()) == {summary.NEITHER}
+    else:
+        assert set(words.values()) == {summary.AHEAD}
+    assert behind == summary.BEHIND
+    line = summary._verdict_line(numbers, 2)
+    assert "behind `gptq` on mnist (-1" in line
 
 
 def test_page_has_the_tables_of_the_records():
@@ -188,6 +222,6 @@ def test_page_has_the_tables_of_the_records():
         len(numbers.results(task, bits, method))
         for task in numbers.tasks
         for bits in numbers.bits[task]
-        for method in methods.METHODS
+        for method in methods.OWN
     }
     assert min(counts) == 5  # float networks, for every method
