@@ -184,6 +184,7 @@ def blocks_of(root, default=None, of_paper=None):
         "cifar10/first": _cifar10(root, "first"),
         **stored.blocks(root),
         **cards.blocks(root),
+        **front.blocks(root),
         **default.placeholders(),
         **default.blocks(),
         **readings.blocks(of_paper),

@@ -1,12 +1,16 @@
-"""The picture of README.md: training with 1-bit weights, and quantization."""
+"""The picture and the numbers of README.md, from the stored records."""
 
+import json
 import pathlib
+import statistics
 
 import numpy as np
 
 from research.cifar10 import records as cifar10
 from research.engine import figures
+from research.engine.statistics import LEVEL
 from research.engine.statistics import mean_and_error
+from research.engine.statistics import paired_test
 from research.quantization.methods import FLOAT
 from research.quantization.study import open_store
 
@@ -29,6 +33,70 @@ STYLES = (
 TITLE, TEXT = 10, 9  # font sizes
 
 
+def blocks(root):
+    """Returns the numbers of README.md by name, for `pages.fill`."""
+    folder = pathlib.Path(root, "results")
+    return {
+        "front/quantize": _quantize(open_store(folder / "quantize").records),
+        "front/train": _train(folder / "cifar10" / "step-size"),
+        "front/solve": _solve(folder / "bench" / "solver.json"),
+    }
+
+
+def _quantize(runs):
+    runs = [run for run in runs if run["task"] == TASK]
+    (whole,) = _sizes(runs, FLOAT).items()
+    parts = [
+        f"{_text(score)} with {bits} bit{'s' * (bits > 1)} per weight "
+        f"({size:,.0f} kB)"
+        for bits, (size, score) in sorted(_sizes(runs, "qubo").items())
+        if bits <= 2
+    ]
+    return (
+        f"A convolutional network for CIFAR-10 with {_text(whole[1][1])} "
+        f"accuracy and {whole[1][0]:,.0f} kB of weights keeps "
+        f"{' and '.join(reversed(parts))}."
+    )
+
+
+def _train(folder):
+    runs = _fresh(cifar10.read(folder / "runs.jsonl"))
+    found = []
+    for epochs in (12, EPOCHS):
+        scores = [
+            {run["seed"]: run["test"] for run in _of(runs, program, epochs)}
+            for program in TRAINED
+        ]
+        ours, adam = (100 * np.mean([*each.values()]) for each in scores)
+        p = paired_test(*scores).p
+        note = "" if p < LEVEL else ", which is not a significant difference"
+        found.append(
+            f"{ours:.1f} % after {epochs} epochs, and Adam {adam:.1f} %{note}"
+        )
+    (ratio,) = (
+        time["ratio"]
+        for time in cifar10.read(folder / "times.jsonl")
+        if time["program"] == "averaged" and time["activation"] == "relu"
+    )
+    return (
+        f"On CIFAR-10, `QPSBGD()` reaches {'; '.join(found)}. A step takes "
+        f"{ratio:.2f} times as long."
+    )
+
+
+def _solve(path):
+    (found,) = json.loads(path.read_text())["results"].values()
+    native, annealing = (
+        found["solvers"][name]["optima"] for name in ("native", "annealing-1")
+    )
+    ratio = statistics.median(found["times"]["annealing-1"]["cpu_ratios"])
+    return (
+        f"Of {found['columns']} problems with 32 variables, the default solver "
+        f"solves {native} exactly. Simulated annealing with one read solves "
+        f"{annealing}, and takes {ratio:.0f} times as long."
+    )
+
+
 def draw(folder):
     """Draws the picture from the records in a folder. Returns its path."""
     folder = pathlib.Path(folder)
@@ -49,11 +117,7 @@ def _draw_training(panel, runs):
     for (program, label), style in zip(TRAINED.items(), STYLES):
         curves = [
             run["validation_by_epoch"]
-            for run in runs
-            if run["program"] == program
-            and run["epochs"] == EPOCHS
-            and run["activation"] == "relu"
-            and run["seed"] not in cifar10.TUNING
+            for run in _of(_fresh(runs), program, EPOCHS)
         ]
         mean, error = mean_and_error(100 * np.array(curves))
         epochs = 1 + np.arange(len(mean))
@@ -71,19 +135,12 @@ def _draw_training(panel, runs):
 
 def _draw_sizes(panel, runs):
     runs = [run for run in runs if run["task"] == TASK]
-    whole = [run for run in runs if run["method"] == FLOAT]
-    kilobytes = whole[0]["weights"] * 4 / 1000
     for (method, label), style in zip(QUANTIZED.items(), STYLES):
-        points = {}
-        for run in runs:
-            if run["method"] == method:
-                points.setdefault(run["bits"], []).append(run)
-        sizes = [kilobytes / each[0]["compression"] for each in points.values()]
-        means = [_mean(found) for found in points.values()]
+        points = sorted(_sizes(runs, method).values())
         panel.plot(
-            sizes, means, label=label, linewidth=2, markersize=6, **style
+            *zip(*points), label=label, linewidth=2, markersize=6, **style
         )
-    best = _mean(whole)
+    ((kilobytes, best),) = _sizes(runs, FLOAT).values()
     panel.axhline(best, color="#666666", linewidth=1)
     panel.annotate(
         f"float, {kilobytes:,.0f} kB",
@@ -101,5 +158,38 @@ def _draw_sizes(panel, runs):
     )
 
 
-def _mean(runs):
-    return 100 * np.mean([run["test"] for run in runs])
+def _sizes(runs, method):
+    """Returns a dict that maps bits to kB of weights and mean accuracy."""
+    points = {}
+    for run in runs:
+        if run["method"] == method:
+            points.setdefault(run["bits"], []).append(run)
+    weights = next(run["weights"] for run in runs if run["method"] == FLOAT)
+    return {
+        bits: (
+            weights * 4 / 1000 / (found[0].get("compression") or 1),
+            100 * np.mean([run["test"] for run in found]),
+        )
+        for bits, found in points.items()
+    }
+
+
+def _fresh(runs):
+    return [
+        run
+        for run in runs
+        if run["seed"] not in cifar10.TUNING and run["activation"] == "relu"
+    ]
+
+
+def _of(runs, program, epochs):
+    found = [
+        run
+        for run in runs
+        if run["program"] == program and run["epochs"] == epochs
+    ]
+    return sorted(found, key=lambda run: run["seed"])
+
+
+def _text(percent):
+    return f"{percent:.1f} %"
