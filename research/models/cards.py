@@ -149,7 +149,7 @@ def _training(training):
         )
         found["choice of the rate"] = (
             f"{tried} of {tuning['validation_images']:,} validation images, "
-            f"after {tuning['epochs']} epochs on the other "
+            f"epochs of tuning: {tuning['epochs']}, on the other "
             f"{tuning['images']:,} images"
         )
     return found
