@@ -123,9 +123,7 @@ def card(record):
         f"as float32 would be {_kilobytes(record['float_bytes'])}",
         **_training(record["training"]),
         "command": f"`{record['command']}`",
-        "made with": ", ".join(
-            f"{name} {version}" for name, version in versions
-        ),
+        "made with": ", ".join(versions),
     }
     return markdown_table(["", ""], [[*line] for line in lines.items()])
 
@@ -151,7 +149,7 @@ def _training(training):
         )
         found["choice of the rate"] = (
             f"{tried} of {tuning['validation_images']:,} validation images, "
-            f"after {tuning['epochs']} epochs on the other "
+            f"epochs of tuning: {tuning['epochs']}, on the other "
             f"{tuning['images']:,} images"
         )
     return found

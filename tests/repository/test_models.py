@@ -27,7 +27,7 @@ def record_of(name):
 
 
 def test_every_network_has_a_record_and_a_card():
-    assert {"mnist-relu", "mnist-binary"} <= set(NAMES)
+    assert "mnist-relu" in NAMES
     assert NAMES == sorted(path.stem for path in MODELS.glob("*.json"))
     page = (MODELS / "README.md").read_text()
     for name in NAMES:
