@@ -50,9 +50,16 @@ class Folder:
         """Returns the `Description` of an experiment."""
         return describe(name, self.options(name))
 
-    def _note(self, name):
-        """Returns a line about the older methods, with its blank line."""
+    def _note(self, name, task=None):
+        """Returns a line about the older methods, with its blank line.
+
+        Args:
+            name: String. The experiment.
+            task: String (optional). One of its tasks. `None` means all.
+        """
         runs = self._runs[name]
+        if task is not None:
+            runs = tables.select(runs, task=task)
         found = older(self.path / name, runs)
         if found == {run["method"] for run in runs}:
             found = {"all methods"}
@@ -100,9 +107,9 @@ class Folder:
         for description, runs in self.described:
             name = description.name
             shown = _tasks_with_runs(description, runs)
-            above = self._note(name)
             for task in shown:
                 table = markdown_table(*task_table(runs, task, overview.OURS))
+                above = self._note(name, task.name)
                 found[f"{name}/{task.name}"] = above + table
             for task in shown:
                 if task.kind == "cells":
