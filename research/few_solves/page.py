@@ -24,6 +24,7 @@ from research.few_solves.tasks import TASKS
 TITLE = "Few solver calls"
 END = "\N{DAGGER}"
 TEST_LOSS = "test_loss"
+NO_RUNS = "*No runs are stored.*"
 # The rivals of `OURS`. Each is the variant with the lowest validation loss.
 RIVALS = {
     "QP-SBGD": ("averaged", "averaged-mini"),
@@ -54,6 +55,8 @@ def write(out):
         name = numbers.task.name
         blocks[name] = _ends(numbers)
         figures.save(figure(numbers), out / f"{name}.png")
+    for name in set(TASKS) - {numbers.task.name for numbers in found}:
+        blocks[name] = NO_RUNS
     pictures = {
         numbers.task.name: f"{numbers.task.name}.png" for numbers in found
     }
