@@ -111,7 +111,7 @@ def _failing_layers(model):
 def _can_convert(model):
     try:
         _converted(model)
-    except Exception:
+    except Exception:  # the converter has errors of several types
         return False
     return True
 

@@ -1,9 +1,9 @@
 """Runs all methods on all tasks and stores the records.
 
-First, all configurations of a method run with the tuning seeds. Then those that
-are the best for one of the numbers of sweeps or updates run so many of them
-with the other seeds. The records of a task are lines of JSON in
-`OUT/TASK.jsonl`, or `OUT/TASK.jsonl.gz` once it is complete:
+First, all configurations of a method run with the tuning seeds. The best one
+for each number of sweeps or updates then runs for this number with the other
+seeds. The records of a task are lines of JSON in `OUT/TASK.jsonl`, or
+`OUT/TASK.jsonl.gz` once it is complete:
 
     {"key": "adam_0.1", "seed": 0, "results": {"10": {"train_loss": 0.5}}}
 
