@@ -16,6 +16,7 @@ initial kernels. `FOLDER/NAME` contains
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import sys
@@ -89,6 +90,7 @@ OPTIMIZERS = {
 }
 ACTIVATIONS = ("relu", "binary")
 NETWORKS = ("pooled", "vgg", "vgg-binary")
+DTYPES = ("float32", "mixed_bfloat16")
 CODE = (
     *code_version.TRAINING,
     "research/cifar10/batches.py",
@@ -141,6 +143,13 @@ def main(arguments=None):
         metavar="N",
         help="images per training step (default: %(default)s)",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default=DTYPES[0],
+        help="dtype policy of the convolutions in training. Predictions always "
+        "use float32 (default: %(default)s)",
+    )
     arguments = parser.parse_args(arguments)
     products.on_gpu = lambda: True
     for name in arguments.programs:
@@ -151,13 +160,14 @@ def main(arguments=None):
             width=arguments.width,
             activation=arguments.activation,
             batch=arguments.batch,
+            dtype=arguments.dtype,
         )
         print(f"{name}: {size:,} bytes", flush=True)
         keras.backend.clear_session()
     return 0
 
 
-def network(width, activation, kind="pooled"):
+def network(width, activation, kind="pooled", dtype=DTYPES[0]):
     """Returns a network of six convolutions and a dense layer.
 
     Binary activations come after the pooling. The maximum of binary numbers
@@ -169,21 +179,28 @@ def network(width, activation, kind="pooled"):
             twice as many, and the last two four times.
         activation: String. One of `ACTIVATIONS`.
         kind: String. One of `NETWORKS`. Defaults to `"pooled"`.
+        dtype: String. Dtype policy of all layers before the dense layer.
+            Defaults to `"float32"`.
     """
+    layers = {
+        name: functools.partial(getattr(keras.layers, name), dtype=dtype)
+        for name in ("Activation", "BatchNormalization", "MaxPooling2D")
+    }
     has_real_ends = kind == "vgg"
     model = keras.Sequential([keras.layers.InputLayer(IMAGE)])
     for index, factor in enumerate([1, 1, 2, 2, 4, 4]):
         is_real = has_real_ends and index == 0
         create = keras.layers.Conv2D if is_real else kq.layers.BinaryConv2D
-        model.add(create(width * factor, 3, padding="same", use_bias=False))
+        arguments = {"padding": "same", "use_bias": False, "dtype": dtype}
+        model.add(create(width * factor, 3, **arguments))
         is_last = index == 5 and activation == "binary" and has_real_ends
         following = [
-            keras.layers.BatchNormalization(momentum=0.9),
-            keras.layers.Activation("hard_tanh" if is_last else activation),
+            layers["BatchNormalization"](momentum=0.9),
+            layers["Activation"]("hard_tanh" if is_last else activation),
         ]
         if index % 2:
             place = 0 if activation == "binary" else len(following)
-            following.insert(place, keras.layers.MaxPooling2D())
+            following.insert(place, layers["MaxPooling2D"]())
         for layer in following:
             model.add(layer)
     if kind == "pooled":
@@ -198,13 +215,13 @@ def network(width, activation, kind="pooled"):
     return model
 
 
-def export(folder, optimizer, kind, width, activation, batch):
+def export(folder, optimizer, kind, width, activation, batch, dtype=DTYPES[0]):
     """Exports the programs of one optimizer.
 
     Args:
         folder: `pathlib.Path` of the programs of this optimizer.
         optimizer: String. One of `OPTIMIZERS`.
-        kind, width, activation: See `network`.
+        kind, width, activation, dtype: See `network`.
         batch: Integer. Images per training step.
 
     Returns:
@@ -219,7 +236,7 @@ def export(folder, optimizer, kind, width, activation, batch):
             getattr(rule, name), trainable=False, name=name
         )
         setattr(rule, name, settings[name])
-    model = network(width, activation, kind)
+    model = network(width, activation, kind, dtype)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(rule, loss)
     rule.build(model.trainable_variables)
@@ -234,6 +251,8 @@ def export(folder, optimizer, kind, width, activation, batch):
 
     inputs = tf.zeros((batch, *IMAGE)), tf.zeros((batch,), tf.int32)
     train_program, step = lowering.lower(train, *inputs)
+    for layer in model.layers:
+        layer.dtype_policy = "float32"
     predict_program, prediction = lowering.lower(
         predict, tf.zeros((PREDICTED, *IMAGE))
     )
@@ -251,6 +270,7 @@ def export(folder, optimizer, kind, width, activation, batch):
         "width": width,
         "activation": activation,
         "batch": batch,
+        "dtype": dtype,
         "predicted": PREDICTED,
         # Positions in the state.
         "rate": state.position(rule.learning_rate),

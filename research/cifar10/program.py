@@ -59,6 +59,7 @@ class Program:
         keys = "optimizer", "arguments", "network", "width", "activation"
         return {
             **{key: self.record[key] for key in (*keys, "batch")},
+            "dtype": self.record.get("dtype", "float32"),
             "code": self.record.get("code"),
             "sha256": self._hash,
             "compile_seconds": self.compile_seconds,

@@ -50,8 +50,8 @@ TITLES = {
 }
 END = "\N{DAGGER}"
 FIGURE = "curves.png"
-# A panel has room for all accuracies after so many epochs. The curves start
-# below it.
+# A panel has room for all accuracies after so many epochs, and after a tenth of
+# a training. The curves start below it.
 SHOWN = 4
 
 
@@ -119,6 +119,36 @@ def _place(name):
     return list(NAMES).index(name) if name in NAMES else len(NAMES)
 
 
+def tuned(runs, program, epochs):
+    """Returns the tuning runs of a program, those of its chosen settings first.
+
+    The runs that report have the best settings that were tuned before them. If
+    better ones were found later, and no run reports them, they do not count.
+
+    Args:
+        runs: List of runs of a network.
+        program: String.
+        epochs: Integer.
+    """
+    found = [run for run in runs if run["program"] == program]
+    reported = {
+        records.configuration(run)
+        for run in fresh(found)
+        if run["epochs"] == epochs
+    }
+    tuning = [run for run in found if run["seed"] in records.TUNING]
+    best = records.best(
+        [run for run in tuning if records.configuration(run) in reported]
+        or tuning,
+        epochs,
+    )
+    same = [run for run in tuning if run["epochs"] == best["epochs"]]
+    return sorted(same, key=lambda run: configured(run) != configured(best))
+
+
+configured = records.configuration
+
+
 def chosen(runs, program, epochs):
     """Returns the runs of a program with its chosen settings, by seed.
 
@@ -127,12 +157,12 @@ def chosen(runs, program, epochs):
         program: String.
         epochs: Integer.
     """
-    found = [run for run in runs if run["program"] == program]
-    best = records.configuration(records.best(found, epochs))
+    best = configured(tuned(runs, program, epochs)[0])
     return {
         run["seed"]: run
-        for run in fresh(found)
-        if run["epochs"] == epochs and records.configuration(run) == best
+        for run in fresh(runs)
+        if (run["program"], run["epochs"]) == (program, epochs)
+        and configured(run) == best
     }
 
 
@@ -146,20 +176,11 @@ def table(runs, epochs):
     cells = {measure: _cells(of_program, measure) for measure in MEASURES}
     rows = []
     for program, found in of_program.items():
-        best = records.best(
-            [run for run in runs if run["program"] == program], epochs
-        )
-        tuning = [
-            run
-            for run in runs
-            if run["program"] == program
-            and run["seed"] in records.TUNING
-            and run["epochs"] == best["epochs"]
-        ]
+        tuning = tuned(runs, program, epochs)
         rows.append(
             [
                 NAMES.get(program, program),
-                str(len(set(map(records.configuration, tuning)))),
+                str(len(set(map(configured, tuning)))),
                 settings_text(tuning),
                 str(len(found)),
                 *(cell for of in cells.values() for cell in of[program]),
@@ -168,7 +189,65 @@ def table(runs, epochs):
     head = ["method", "tries", "rate", "seeds"]
     for measure in MEASURES:
         head += [measure.label, "difference, 95 % interval", "p (Holm)"]
+    full = [  # without tests, if there is only one seed
+        i for i in range(len(head)) if i < 4 or any(row[i] for row in rows)
+    ]
+    return markdown_table(
+        [head[i] for i in full], [[row[i] for i in full] for row in rows]
+    )
+
+
+def tuning_table(runs):
+    """Returns a table of all tuning runs.
+
+    It has the mean accuracy on the validation images, over the tuning seeds.
+    """
+    found = collections.defaultdict(list)
+    for run in runs:
+        if run["seed"] in records.TUNING:
+            network = records.network(run)
+            key = network, run["epochs"], run["program"], configured(run)
+            found[key].append(run["validation"])
+    rows = [
+        [
+            title(network, epochs),
+            NAMES.get(program, program),
+            ", ".join([f"{rate:g}", *(f"{k} {v:g}" for k, v in settings)]),
+            str(len(values)),
+            f"{statistics.fmean(values):.4f}",
+        ]
+        for (network, epochs, program, (rate, settings)), values in sorted(
+            found.items(),
+            key=lambda pair: (pair[0][:2], _place(pair[0][2]), pair[0][3]),
+        )
+    ]
+    head = ["network", "method", "rate", "seeds", "validation accuracy"]
     return markdown_table(head, rows)
+
+
+def sentence(runs):
+    """Returns a sentence with the longest trainings of each network."""
+    parts = []
+    for network, found in by_network(runs).items():
+        epochs = lengths(found)[-1]
+        means = {}
+        for program in (OURS, "adam"):
+            values = [
+                r["test"] for r in chosen(found, program, epochs).values()
+            ]
+            means[program] = 100 * statistics.fmean(values)
+        seeds = f"{len(values)} seed{'s' * (len(values) > 1)}"
+        parts.append(
+            f"{means[OURS]:.2f} % of the test images (Adam: "
+            f"{means['adam']:.2f} %, {seeds}) with {ACTIVATIONS[network[0]]}"
+        )
+    return f"After {epochs} epochs, `QPSBGD()` classifies {'; '.join(parts)}."
+
+
+ACTIVATIONS = {
+    "relu": "binary weights and ReLU",
+    "binary": "binary weights and activations",
+}
 
 
 def _cells(of_program, measure):
@@ -202,14 +281,10 @@ def settings_text(tuning):
     """Returns the chosen rate and settings, with marks at the ends of grids.
 
     A value is at an end if no tuning run has a lower one, or none has a higher
-    one, with otherwise equal settings.
+    one, with otherwise equal settings. See `tuned`.
     """
-    best = records.best(tuning)
-    grid = [
-        {"rate": run["rate"], **run["settings"]}
-        for run in tuning
-        if run["epochs"] == best["epochs"]
-    ]
+    best = tuning[0]
+    grid = [{"rate": run["rate"], **run["settings"]} for run in tuning]
     values = {"rate": best["rate"], **best["settings"]}
     texts = []
     for name, value in values.items():
@@ -270,7 +345,7 @@ def _draw(row, network, runs, times, styles):
             continue
         accuracies = [run[accuracy] for run in found]
         mean, error = map(np.asarray, mean_and_error(accuracies))
-        rest = slice(min(SHOWN, epochs) - 1, None)
+        rest = slice(min(max(SHOWN, epochs // 10), epochs) - 1, None)
         low, high = mean - np.nan_to_num(error), mean + np.nan_to_num(error)
         lowest.append(low[rest].min())
         steps = found[0]["images"]["train"] // found[0]["batch"]

@@ -29,8 +29,9 @@ After each epoch, the command prints the validation accuracy, or the test
 accuracy without validation images. At the end it appends a line of JSON to
 `FILE`, with accuracy, training loss and seconds of each epoch. With
 `--weights`, it also stores the weights of runs that train on all images. With
-`--state`, the state of a run is stored every 10 epochs, and the run continues
-from it if the command is repeated. With `--time`, the programs (of one network)
+`--state`, the state of a run is stored every 50 epochs, and when the process
+receives SIGTERM (as from the command `timeout`), which ends it after the epoch.
+The run continues from there if the command is repeated. With `--time`, the programs (of one network)
 take turns, and nothing else is measured.
 
 The command needs JAX and NumPy, but neither TensorFlow nor the library.
@@ -42,8 +43,10 @@ import itertools
 import json
 import math
 import pathlib
+import signal
 import statistics
 import sys
+import threading
 import time
 
 import jax
@@ -55,7 +58,7 @@ from research.cifar10 import records
 from research.cifar10.program import Program
 
 REAL_RATE = 1e-3
-STORED = 10  # epochs between two states
+STORED = 50  # epochs between two states
 TIMED = 20  # steps of a program before the next one takes its turn
 
 
@@ -71,6 +74,8 @@ def main(arguments=None):
         )
         _append(arguments.output, *results)
         return 0
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     for runs in arguments.runs:
         record = records.describe(arguments.programs, runs.program)
         asked = records.missing(runs, record, arguments.output)
@@ -85,7 +90,10 @@ def main(arguments=None):
                 seed,
                 settings,
                 arguments.state,
+                stop,
             )
+            if result is None:
+                return 1
             _append(arguments.output, result)
             if arguments.weights is not None and not is_tuning:
                 arguments.weights.mkdir(parents=True, exist_ok=True)
@@ -196,7 +204,7 @@ def _append(path, *results):
             file.write("".join(lines).encode())
 
 
-def train(program, data, epochs, rate, seed, settings, states=None):
+def train(program, data, epochs, rate, seed, settings, states=None, stop=None):
     """Trains a program from the start and prints the results.
 
     Args:
@@ -209,9 +217,11 @@ def train(program, data, epochs, rate, seed, settings, states=None):
         settings: Dictionary. Values of other variables by name, and the first
             rate of other variables. Optimizers of Keras do not use it.
         states: `pathlib.Path` of a folder (optional), see `--state`.
+        stop: `threading.Event` (optional). If it is set, the run ends after the
+            epoch.
 
     Returns:
-        A dictionary.
+        A dictionary, or `None` if the run was stopped.
     """
     size = program.record["batch"]
     steps = len(data["train"].labels) // size
@@ -248,8 +258,12 @@ def train(program, data, epochs, rate, seed, settings, states=None):
             f"loss {loss:.4f} {seconds[-1]:.1f} s",
             flush=True,
         )
-        if stored is not None and (epoch + 1) % STORED == 0:
+        stops = stop is not None and stop.is_set()
+        if stored is not None and (stops or (epoch + 1) % STORED == 0):
             program.store(stored, history)
+        if stops:
+            print(f"{label}: stopped", flush=True)
+            return None
     if stored is not None:
         stored.unlink(missing_ok=True)
     has_validation = images is data["validation"]

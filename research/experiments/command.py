@@ -146,7 +146,8 @@ def _pages(arguments):
         print(folder.path, flush=True)
     for path in studies.write_pages(ROOT / "results"):
         print(path, flush=True)
-    print(cifar10_table.draw(ROOT / "results" / "cifar10"))
+    for study in ("", "vgg"):
+        print(cifar10_table.draw(ROOT / "results" / "cifar10" / study))
     print(front.draw(ROOT / "results"))
     print(stored.draw(ROOT), flush=True)
     blocks = blocks_of(ROOT, default, of_paper)
@@ -179,9 +180,7 @@ def blocks_of(root, default=None, of_paper=None):
     if default is None:
         default, of_paper = _folders(root)
     found = {
-        "cifar10": _cifar10(root),
-        "cifar10/step-size": _cifar10(root, "step-size"),
-        "cifar10/first": _cifar10(root, "first"),
+        **_cifar10(root),
         **stored.blocks(root),
         **cards.blocks(root),
         **front.blocks(root),
@@ -202,9 +201,20 @@ def blocks_of(root, default=None, of_paper=None):
     return found
 
 
-def _cifar10(root, *more):
-    path = pathlib.Path(root, "results", "cifar10", *more, "runs.jsonl")
-    return cifar10_table.markdown(cifar10.read(path))
+def _cifar10(root):
+    runs = {
+        name: cifar10.read(pathlib.Path(root, "results", name, "runs.jsonl"))
+        for name in (
+            "cifar10",
+            *(f"cifar10/{study}" for study in ("first", "step-size", "vgg")),
+        )
+    }
+    found = {name: cifar10_table.markdown(runs[name]) for name in runs}
+    vgg = runs["cifar10/vgg"]
+    found["cifar10/vgg/tuning"] = cifar10_table.tuning_table(vgg)
+    if vgg:
+        found["cifar10/vgg/sentence"] = cifar10_table.sentence(vgg)
+    return found
 
 
 def _reproduce(arguments):

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from research.cifar10 import records
+from research.cifar10 import table
 
 pytestmark = pytest.mark.once
 
@@ -62,16 +63,45 @@ def test_best_rate_has_the_best_mean_of_the_tuning_seeds(tmp_path):
     assert records.missing(runs, NETWORK, path) == [(0.2, 7, {})]
 
 
+def jobs(name):
+    text = (ROOT / "research" / "cifar10" / name).read_text()
+    return [
+        records.parsed(line)
+        for line in text.splitlines()
+        if line and not line.startswith("#")
+    ]
+
+
+def test_stored_runs_of_vgg_are_those_of_the_list():
+    folder = ROOT / "results" / "cifar10" / "vgg"
+    found = records.read(folder / "runs.jsonl")
+    expected = 0
+    for runs in jobs("jobs-vgg.txt"):
+        activation = runs.program.split("/")[0].removeprefix("vgg-")
+        network = {"activation": activation, "width": 128, "network": "vgg"}
+        assert not records.missing(runs, network, folder / "runs.jsonl")
+        expected += len(runs.rates) * len(runs.seeds)
+    assert len(found) == expected == 72
+
+
+def test_settings_tuned_after_the_reported_runs_do_not_count():
+    runs = [
+        new_run("adam", rate, seed, validation=rate)
+        for rate in (0.1, 0.2, 0.3)
+        for seed in records.TUNING
+    ]
+    assert table.tuned(runs, "adam", 9)[0]["rate"] == 0.3
+    runs.append(new_run("adam", 0.2, 0, epochs=9))
+    tuning = table.tuned(runs, "adam", 9)
+    assert len(tuning) == 6 and tuning[0]["rate"] == 0.2
+    assert table.chosen(runs, "adam", 9) == {0: runs[-1]}
+    assert table.settings_text(tuning) == "0.2"
+
+
 def test_jobs_of_the_study():
     """Adam has at least as many configurations, and the same seeds."""
     tries, seeds = {}, {}
-    lines = (
-        (ROOT / "research" / "cifar10" / "jobs.txt").read_text().splitlines()
-    )
-    for line in lines:
-        if not line or line.startswith("#"):
-            continue
-        runs = records.parsed(line)
+    for runs in jobs("jobs.txt"):
         key = *runs.program.split("/"), runs.epochs
         if runs.rates == records.BEST:
             seeds[key] = runs.seeds
