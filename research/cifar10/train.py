@@ -31,8 +31,8 @@ accuracy without validation images. At the end it appends a line of JSON to
 `--weights`, it also stores the weights of runs that train on all images. With
 `--state`, the state of a run is stored every 50 epochs, and when the process
 receives SIGTERM (as from the command `timeout`), which ends it after the epoch.
-The run continues from there if the command is repeated. With `--time`, the programs (of one network)
-take turns, and nothing else is measured.
+The run continues from there if the command is repeated. With `--time`, the
+programs (of one network) take turns, and nothing else is measured.
 
 The command needs JAX and NumPy, but neither TensorFlow nor the library.
 """
