@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 
 from research.cifar10 import records as cifar10
+from research.cifar10 import table
 from research.engine import figures
 from research.engine.statistics import LEVEL
 from research.engine.statistics import mean_and_error
@@ -25,6 +26,7 @@ QUANTIZED = {
     "nearest": "nearest levels",
 }
 TASK = "cifar10"
+VGG = "cifar10-vgg-relu"  # of `models`
 STYLES = (
     {"color": figures.REFERENCE_COLOR, "marker": "o", "linestyle": "-"},
     {"color": figures.COLORS[0], "marker": "s", "linestyle": "--"},
@@ -38,7 +40,15 @@ def blocks(root):
     folder = pathlib.Path(root, "results")
     return {
         "front/quantize": _quantize(open_store(folder / "quantize").records),
-        "front/train": _train(folder / "cifar10" / "step-size"),
+        "front/train": " ".join(
+            [
+                _train(folder / "cifar10" / "step-size"),
+                _vgg(
+                    cifar10.read(folder / "cifar10" / "vgg" / "runs.jsonl"),
+                    pathlib.Path(root, "models", f"{VGG}.json"),
+                ),
+            ]
+        ),
         "front/solve": _solve(folder / "bench" / "solver.json"),
     }
 
@@ -81,6 +91,24 @@ def _train(folder):
     return (
         f"On CIFAR-10, `QPSBGD()` reaches {'; '.join(found)}. A step takes "
         f"{ratio:.2f} times as long."
+    )
+
+
+def _vgg(runs, path):
+    model = json.loads(path.read_text())
+    runs = [run for run in runs if cifar10.network(run)[0] == "relu"]
+    epochs = table.lengths(runs)[-1]
+    found = [table.chosen(runs, program, epochs) for program in TRAINED]
+    ours, adam = (
+        100 * statistics.fmean(run["test"] for run in each.values())
+        for each in found
+    )
+    seeds = len(found[0])
+    return (
+        f"VGG-small reaches {ours:.1f} % after {epochs} epochs, and with Adam "
+        f"{adam:.1f} % ({seeds} seed{'s' * (seeds > 1)} each). The "
+        f"[file](models/README.md) of {model['bytes'] / 1000:.0f} kB runs "
+        "without TensorFlow."
     )
 
 

@@ -27,7 +27,11 @@ def record_of(name):
 
 
 def test_every_network_has_a_record_and_a_card():
-    assert "mnist-relu" in NAMES
+    assert NAMES == [
+        f"{data}-{activation}"
+        for data in ("cifar10-vgg", "mnist")
+        for activation in ("binary", "relu")
+    ]
     assert NAMES == sorted(path.stem for path in MODELS.glob("*.json"))
     page = (MODELS / "README.md").read_text()
     for name in NAMES:
