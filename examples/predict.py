@@ -78,7 +78,7 @@ def main():
         (MODELS / "pictures").glob(f"{data}-*.png")
     )
     if not pictures:
-        parser.error(f"there are no pictures for {arguments.model}: name some")
+        parser.error(f"there are no pictures for {arguments.model}: pass at least one")
     logits = predictor.predict(
         np.stack([read(path, shape) for path in pictures])
     )

@@ -79,9 +79,10 @@ def _train(folder):
         ]
         ours, adam = (100 * np.mean([*each.values()]) for each in scores)
         p = paired_test(*scores).p
-        note = "" if p < LEVEL else ", which is not a significant difference"
+        note = "" if p < LEVEL else ", no significant difference"
         found.append(
-            f"{ours:.1f} % after {epochs} epochs, and Adam {adam:.1f} %{note}"
+            f"{ours:.1f} % in runs of {epochs} epochs "
+            f"(Adam: {adam:.1f} %{note})"
         )
     (ratio,) = (
         time["ratio"]
@@ -89,8 +90,9 @@ def _train(folder):
         if time["program"] == "averaged" and time["activation"] == "relu"
     )
     return (
-        f"On CIFAR-10, `QPSBGD()` reaches {'; '.join(found)}. A step takes "
-        f"{ratio:.2f} times as long."
+        "On CIFAR-10, with tuned learning rates, `QPSBGD` reaches "
+        f"{' and '.join(found)}. A step on a GPU takes {ratio:.2f} times as "
+        "long."
     )
 
 
@@ -105,8 +107,8 @@ def _vgg(runs, path):
     )
     seeds = len(found[0])
     return (
-        f"VGG-small reaches {ours:.1f} % after {epochs} epochs, and with Adam "
-        f"{adam:.1f} % ({seeds} seed{'s' * (seeds > 1)} each). The "
+        f"VGG-small reaches {ours:.1f} % in {epochs} epochs (Adam: "
+        f"{adam:.1f} %, {seeds} seed{'s' * (seeds > 1)}). The "
         f"[file](models/README.md) of {model['bytes'] / 1000:.0f} kB runs "
         "without TensorFlow."
     )
@@ -157,7 +159,8 @@ def _draw_training(panel, runs):
     panel.set_ylim(70, 90)
     panel.set_xlabel("epoch")
     panel.set_title(
-        "Trained with 1-bit weights: validation accuracy [%]", fontsize=TITLE
+        f"1-bit weights, runs of {EPOCHS} epochs: validation accuracy [%]",
+        fontsize=TITLE,
     )
 
 
