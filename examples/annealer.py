@@ -24,8 +24,8 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--qpu", action="store_true", help="use paid QPU time")
 use_qpu = parser.parse_args().qpu
 
-# Digits 1 and 7, projected to 16 principal components. Equal variances keep most
-# fields above the precision of the chip.
+# Digits 1 and 7, projected to 16 principal components. Equal variances keep
+# most fields above the precision of the chip.
 images, labels = load_digits(return_X_y=True)
 selected = (labels == 1) | (labels == 7)
 components = PCA(16, whiten=True).fit_transform(images[selected])

@@ -78,7 +78,9 @@ def main():
         (MODELS / "pictures").glob(f"{data}-*.png")
     )
     if not pictures:
-        parser.error(f"there are no pictures for {arguments.model}: pass at least one")
+        parser.error(
+            f"there are no pictures for {arguments.model}: pass at least one"
+        )
     logits = predictor.predict(
         np.stack([read(path, shape) for path in pictures])
     )

@@ -45,7 +45,7 @@ CODE = {
     ),
     "sizes": ("keras_qpsbgd/export", "keras_qpsbgd/grids.py"),
     "inference": ("keras_qpsbgd/inference",),
-    "annealer": ("keras_qpsbgd/backends",),
+    "annealer": ("keras_qpsbgd/backends", "keras_qpsbgd/backends/dwave"),
     "gpu": code_version.TRAINING,
 }
 FOLDER = pathlib.Path("results", "bench")
