@@ -59,12 +59,12 @@ class Backend:
         block_sweeps: Integer. Maximum number of sweeps over the blocks.
             Defaults to `4`.
         retries: Integer. Maximum number of times to repeat a call after a
-            transient failure (timeout, too many requests, server error). The
-            waits before the retries are 1, 2, 4, ... seconds. Defaults to `3`.
+            transient failure (timeout, too many requests, server error), after
+            waiting 1, 2, 4, ... seconds. Defaults to `3`.
         timeout_seconds: Float. Maximum number of seconds to wait for an
             executor worker, or for a call of the remote backends of this
             package. Without an executor, `sample` of a custom backend is not
-            stopped. It should pass this value on to its solver, and raise a
+            interrupted. It should pass this value to its solver and raise a
             `TransientError` after a timeout. Defaults to `600`.
 
     Example:
@@ -89,16 +89,17 @@ class Backend:
     block_sweeps: int = 4
     retries: int = 3
     timeout_seconds: float = 600.0
-    # Whether solves start from `Qubo.start`, the states of the step before.
+    # Whether solves start from `Qubo.start`, the states of the previous step.
     warm_start: bool = False
-    # Whether the states depend on the couplings. If not, layers compute none.
+    # Whether the states depend on the couplings. If not, layers do not compute
+    # them.
     uses_couplings: bool = True
-    # Whether the solver certainly uses no QPU.
+    # Whether it is certain that the solver uses no QPU.
     is_local: bool = False
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None
-    # Entries that the `info` of every solution has in addition to those of all
-    # backends. Callbacks log them from the first epoch on.
+    # Entries that this backend adds to the `info` of every solution. Callbacks
+    # log them from the first epoch on.
     info_entries: tuple[str, ...] = ()
     # Why the backend does not accept an `executor`.
     _without_executor: str | None = None
@@ -185,7 +186,7 @@ class Backend:
 
     @classmethod
     def unconfigured(cls) -> str:
-        """Describes what the user still has to configure, or returns ""."""
+        """Returns what the user still has to configure, or "" if nothing."""
         return ""
 
     def get_config(self) -> dict[str, Any]:
@@ -207,8 +208,8 @@ class Backend:
 
         Raises:
             TypeError: If `executor` is not an executor.
-            ValueError: If it forks processes, or if the backend does not accept
-                an executor.
+            ValueError: If the executor forks processes, or if the backend does
+                not accept an executor.
         """
         calls.check_executor(executor)
         if executor is not None and self._without_executor is not None:
@@ -236,7 +237,7 @@ class Backend:
 
         A read g that ascends (s'g > 0) is replaced with -g, which has a lower
         energy. The solution contains the best read of each column, or the
-        column of `qubo.start` if that is better.
+        column of `qubo.start` if its energy is lower.
 
         Args:
             qubo: The `Qubo` to solve.
@@ -260,8 +261,8 @@ class Backend:
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
         """Estimates the QPU time of one training step.
 
-        It is zero if the class sets `is_local`, and unknown for other solvers
-        that do not override this method.
+        The time is zero if the class sets `is_local`. It is unknown for other
+        solvers that do not override this method.
 
         Args:
             sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.

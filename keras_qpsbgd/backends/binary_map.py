@@ -34,8 +34,10 @@ def binary_map(
         An int8 array of +1 and -1 with shape `(n,)` or `(n, m)`.
 
     Raises:
+        ValueError: If the shapes do not match, or if `backend` is invalid.
         BackendUnavailable: If the backend cannot solve the problem, for example
             because it has too many variables.
+        SolverError: If the solver fails.
 
     Example:
         ```python

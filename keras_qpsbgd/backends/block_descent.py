@@ -22,8 +22,8 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
 
     Args:
         qubo: The `Qubo` to solve.
-        seed: Integer. Every sweep splits the variables into blocks of strongly
-            coupled variables around random ones.
+        seed: Integer. Seed of the blocks, which every sweep draws again, and of
+            `solve_block`.
         block_size: Integer. Maximum number of variables in a block.
         solve_block: Function `(qubo, seed) -> Solution`.
         sweeps: Integer. Maximum number of sweeps. The descent ends after a

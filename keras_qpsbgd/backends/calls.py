@@ -1,8 +1,8 @@
-"""Makes the calls of a solver, with retries and through an executor.
+"""Calls a solver, with retries and optionally through an executor.
 
-Each part of the columns of a layer is one call of `Backend.sample`. Calls run
-one after the other in this thread, or in parallel through an executor. A call
-that raises a `TransientError` is repeated.
+The columns of a layer are divided into parts, with one call of `Backend.sample`
+per part. Calls run one after the other in this thread, or in parallel through
+an executor. A call that raises a `TransientError` is repeated.
 """
 
 import collections.abc
@@ -29,7 +29,7 @@ _worker = threading.local()
 
 
 class Stopped(SolverError):
-    """The error of a layer that was not solved, because another one failed."""
+    """The error of a layer that was not solved because another one failed."""
 
     def __init__(self, message="Another layer has failed"):
         super().__init__(message)
@@ -94,13 +94,13 @@ class Call:
 
     Args:
         backend: A `Backend`.
-        function: Function that makes the call. It receives the backend, or the
-            copy of a worker.
-        *arguments: Further arguments of the function, which can be pickled.
+        function: Function that makes the call. Its first argument is the
+            backend, or the worker's copy of it.
+        *arguments: Further arguments of the function. They must be picklable.
 
     Attributes:
-        num_attempts: Integer. How often the call was made.
-        retries: Integer. How often it was repeated.
+        num_attempts: Integer. Number of times that the call was made.
+        retries: Integer. Number of times that it was repeated.
     """
 
     num_attempts = 0
@@ -137,7 +137,7 @@ class Call:
             self.start()
 
     def cancel(self):
-        """Ends a call that was started and is no longer needed."""
+        """Cancels a call that was started and is no longer needed."""
         future, self._future = self._future, None
         if future is not None and not future.cancel():
             self.num_attempts += 1
@@ -179,7 +179,7 @@ def _executor_error(error):
 
 
 def _run_in_worker(pickled, function, arguments):
-    """Runs in a worker and keeps its backends and their handles open."""
+    """Makes a call in a worker, which keeps backends and their handles open."""
     if not hasattr(_worker, "load_backend"):
         # Per thread, because threads must not share solver handles.
         _worker.load_backend = functools.lru_cache(maxsize=8)(pickle.loads)
@@ -222,6 +222,9 @@ def process_pool(
 
     Returns:
         A `concurrent.futures.ProcessPoolExecutor`.
+
+    Raises:
+        ValueError: If `max_workers` is not a positive integer.
 
     Example:
         ```python
@@ -279,7 +282,8 @@ def _check_samples(backend, qubo, samples):
 def join_columns(parts):
     """Concatenates the samples (reads, n, m) of parts of the columns.
 
-    If the parts have different numbers of reads, repeats their last read.
+    If the parts have different numbers of reads, repeats the last read of the
+    shorter ones.
     """
     if len(parts) == 1:
         return parts[0]

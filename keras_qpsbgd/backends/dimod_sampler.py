@@ -27,7 +27,7 @@ class BackendSampler(dimod.Sampler):
         self.backend = registry.get(backend)
         try:
             config = registry.serialize(self.backend)
-        except ValueError:  # cannot be saved, which is not needed here
+        except ValueError:  # it cannot be saved, but this is not needed here
             config = {"name": self.backend.name}
         self.properties = {"backend": config}
         self.parameters = {"num_reads": [], "seed": []}

@@ -3,7 +3,7 @@
 import math
 import numbers
 
-# The `info` of a call that certainly never reached a QPU.
+# The `info` of a call that did not run on a QPU.
 NOT_RUN = {"qpu_access_time": 0.0}
 
 
@@ -11,8 +11,8 @@ class BackendUnavailable(RuntimeError):
     """Raised if a backend cannot run here or cannot solve a layer.
 
     A package, a license, a token or the network is missing, or the layer is too
-    wide. The message says what to do. Retrying does not help. Where possible,
-    it is raised before training starts.
+    wide. The message says what to do. Retrying does not help. If possible, the
+    error is raised before training starts.
 
     Attributes:
         info: Dictionary, as in `SolverError`.
@@ -69,9 +69,9 @@ def check_number(
 
 
 def info_of(result):
-    """Returns the `info` of a solution or of any exception, `{}` without one.
+    """Returns the `info` of a solution or an exception, or `{}` if none.
 
-    The `info` of an exception of another package may be anything, such as the
+    Exceptions of other packages may have an unrelated `info`, such as the
     method of `urllib.error.HTTPError`.
     """
     info = getattr(result, "info", None)

@@ -32,12 +32,11 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import reject_secrets
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
-# Just above the similarity of "ignore" and "sign". "annealing" and
-# "simulated_annealing" are more similar.
+# Suggests "simulated_annealing" for "annealing", but not "sign" for "ignore".
 SIMILARITY = 0.62
 
 
-# The module below `keras_qpsbgd.backends` and the class of each backend.
+# The module in `keras_qpsbgd.backends` and the class of each backend.
 _BUILT_IN = {
     "native": ("graph.native", "NativeBackend"),
     "exact": ("graph.exact", "ExactBackend"),
@@ -49,7 +48,7 @@ _BUILT_IN = {
     "dwave": ("dwave.qpu", "DWaveBackend"),
     "leap_hybrid": ("dwave.hybrid", "LeapHybridBackend"),
 }
-# Classes that were registered.
+# Classes that were passed to `register`.
 _registered: dict[str, type[Backend]] = {}
 
 
@@ -132,7 +131,7 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
 
     Raises:
         TypeError: If `executor` is not an executor.
-        ValueError: If the name or an argument is unknown or invalid, or the
+        ValueError: If the name or an argument is unknown or invalid, or if the
             backend does not accept an `executor`.
         BackendUnavailable: If a package of the backend is not installed.
 
@@ -230,13 +229,13 @@ def _argument_names(backend_class):
 
 
 def _hint(name, known):
-    """Returns a question about a similar name, or ""."""
+    """Returns a "Did you mean" question about a similar name, or ""."""
     similar = difflib.get_close_matches(name, known, 1, cutoff=SIMILARITY)
     return f" Did you mean `{similar[0]}`?" if similar else ""
 
 
 def _hint_for_name(config):
-    """Returns a question about a misspelled `name` in a configuration."""
+    """Returns the same question for a key similar to `name`, or ""."""
     hints = [_hint(key, ["name"]) for key in map(str, config) if key != "name"]
     return next(filter(None, hints), "")
 

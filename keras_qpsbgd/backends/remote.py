@@ -234,7 +234,7 @@ def is_structural(error):
 
 
 def _is_offline(error):
-    """Returns whether Leap reported that the solver is offline or gone."""
+    """Returns whether Leap reported that the solver is offline or not found."""
     from dwave.cloud import exceptions
 
     kinds = (exceptions.SolverOfflineError, exceptions.SolverNotFoundError)
@@ -265,7 +265,7 @@ def _mask_token(text):
     try:
         tokens.add(load_config().get("token"))
     except (ConfigFileError, ValueError):
-        pass  # Ocean has no token from a file that cannot be read
+        pass  # Ocean cannot read the file, so it has no token from it
     for token in filter(None, tokens):
         text = text.replace(token, "***")
     return text

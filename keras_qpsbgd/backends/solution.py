@@ -49,8 +49,8 @@ class StepCost(NamedTuple):
     note: str
 
 
-# Entries of `info` that are summed over calls. Of all others, the first value
-# is used.
+# Entries of `info` that are summed over calls. Arrays are merged, and for all
+# other entries, the first value is used.
 _SUMMED = (
     "calls",
     "retries",
@@ -90,7 +90,7 @@ def _merge(parts, merge_arrays):
     merged = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         values = [part[name] for part in parts if name in part]
-        if name == "problem_id":  # a backend may return just one
+        if name == "problem_id":  # a backend may return a single string
             values = [[v] if isinstance(v, str) else list(v) for v in values]
         if isinstance(values[0], np.ndarray) and values[0].ndim:
             merged[name] = merge_arrays(values)

@@ -24,7 +24,7 @@ FAMILIES = {
 # Pairs of qubits hold no larger K_n on Pegasus. On Zephyr they do, but finding
 # them takes a minute.
 MAX_SHORT = 10
-# busclique does not return for smaller graphs on Zephyr.
+# On Zephyr, busclique does not terminate for smaller K_n.
 MIN_BUSCLIQUE = 9
 
 
@@ -170,7 +170,7 @@ def busclique(graph, n):
     from minorminer.busclique import find_clique_embedding
 
     size = max(n, MIN_BUSCLIQUE)
-    # Its own cache would store a file for every set of remaining qubits.
+    # The cache of busclique would store a file for every set of free qubits.
     found = find_clique_embedding(size, graph, use_cache=False, seed=0)
     if len(found) < size:
         return None
@@ -188,7 +188,7 @@ def lattices():
 
 
 def without_gaps(graph):
-    """Removes qubits until no coupler between the others is missing.
+    """Removes qubits until no coupler between the remaining ones is missing.
 
     busclique tries exponentially many ways around missing couplers. With sixty
     of them on a Pegasus chip, single calls take many seconds.
@@ -220,9 +220,10 @@ def short_copies(graph, n, at_most=None, taken=frozenset()):
     Args:
         graph: Graph. The working graph of a chip.
         n: Integer. Number of variables.
-        at_most: Integer (optional). Stops after this many copies, which are
-            the first of those found without it. Defaults to `None`.
-        taken: Set of qubits that must not be used. Defaults to none.
+        at_most: Integer (optional). Maximum number of copies. A smaller number
+            returns the first copies of a larger one. Defaults to `None`, which
+            returns all copies that are found.
+        taken: Set of qubits that must not be used. Defaults to the empty set.
 
     Returns:
         A list of dictionaries from 0..n-1 to tuples of qubits.

@@ -1,4 +1,4 @@
-"""QPU time: estimates without a QPU, and the budget.
+"""Estimates QPU time without a QPU, and keeps the budget.
 
 A QPU lists its timing data in the property `problem_timing_data`. Without a
 QPU, estimates use published data of a chip of the same topology.
@@ -22,8 +22,8 @@ SOURCES = {
     "documentation of its physical properties, with the longest readout time)",
 }
 # For an Advantage2 system, D-Wave documents only these three times, in
-# microseconds. For the readout time, it documents the range 17 to 101, so this
-# is the upper end for every problem. All other entries are those of Advantage.
+# microseconds. It documents a range of 17 to 101 for the readout time, so all
+# problems use the upper end. All other entries are those of Advantage.
 ADVANTAGE2 = {
     "typical_programming_time": 33600.0,
     "readout_time_model": "pwl_linear",
@@ -106,8 +106,8 @@ class Budget:
     """Keeps the sum of charged seconds below a limit.
 
     Each call reserves its estimated time. A reservation is rejected if it could
-    exceed the limit, together with everything else that is reserved or charged.
-    The limit therefore also holds for several threads.
+    exceed the limit together with all time that is reserved or charged. The
+    limit therefore also holds if several threads make calls.
 
     Args:
         seconds: Float (optional). The limit. Defaults to `None`, which counts
@@ -158,8 +158,8 @@ class CallCost(NamedTuple):
         layers: Tuple of integers. Indices of the layers in these calls.
         repeats: Integer. Number of these calls per step. For a layer that is
             solved in blocks, the maximum number.
-        seconds: Float. QPU access time of one of them.
-        example: `PackedCall`. The first of them.
+        seconds: Float. QPU access time of one of these calls.
+        example: `PackedCall`. The first of these calls.
     """
 
     layers: tuple[int, ...]
@@ -184,7 +184,7 @@ class StepCalls(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """QPU access time of a step."""
+        """QPU access time per step, in seconds."""
         return sum(call.repeats * call.seconds for call in self.calls)
 
 

@@ -11,7 +11,7 @@ COLORS = (
 
 
 def draw(graph, names, calls, path):
-    """Draws each kind of call, one color per layer.
+    """Draws each kind of call, with one color per layer.
 
     Args:
         graph: Graph. The working graph of the chip.

@@ -12,8 +12,8 @@ from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
 
-# Layouts that are kept. A network needs a few, because most of its calls use
-# the same qubits. One layout takes about 1 MB.
+# Maximum number of cached layouts. A network needs few, because most of its
+# calls use the same qubits. One layout takes about 1 MB.
 MAX_LAYOUTS = 32
 
 
@@ -56,7 +56,7 @@ class Layout:
         sampler: A structured sampler, such as `DWaveSampler`.
 
     Attributes:
-        slots: The argument.
+        slots: The argument `slots`.
         sizes: Array. Number of variables of each slot.
         starts: Array. First variable of each slot.
         lengths: Array. Number of qubits of each variable.
@@ -159,7 +159,7 @@ class EmbeddedCall:
     half of the variables, so that errors that favor one direction do not favor
     the same states in every call. It flips whole chains.
     `SpinReversalTransformComposite` from dwave-preprocessing is not suitable.
-    Below the embedding, it flips each qubit separately, and half of the
+    Applied below the embedding, it flips each qubit separately, and half of the
     couplings within chains become positive. Couplings range from -2 to 1, so
     chains would have half the strength.
 
@@ -199,8 +199,8 @@ class EmbeddedCall:
         Args:
             qubos: Sequence or dictionary of `Qubo`, indexed by `Slot.layer`.
             chain_strength: `None`, number or function. See `DWaveBackend`.
-            gauge: A `numpy.random.Generator` (optional), which draws a random
-                spin reversal. Defaults to `None`, which flips no variable.
+            gauge: `numpy.random.Generator` (optional). Draws a random spin
+                reversal. Defaults to `None`, which flips no variable.
 
         Returns:
             A `QubitModel`.
@@ -269,8 +269,8 @@ class EmbeddedCall:
         Returns:
             A dictionary from layers to tuples `(samples, broken)`. `samples`
             has shape `(reads, n, columns)`, with the columns in the order of
-            the slots. `broken` has the same shape and tells which chains were
-            broken. If all chains of a layer are broken in all reads, a
+            the slots. `broken` has the same shape and is true for broken
+            chains. If all chains of a layer are broken in all reads, a
             `SolverError` takes the place of the tuple.
 
         Raises:

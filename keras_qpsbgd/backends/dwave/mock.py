@@ -19,9 +19,9 @@ BETA_RANGE = (0.1, 10.0)
 class MockQPU(MockDWaveSampler):
     """The mock sampler of dwave-system, with the ranges and times of a QPU.
 
-    Structure, parameters and answers are those of a `DWaveSampler`. Simulated
-    annealing replaces the chip. Problems are scaled to the ranges of the chip:
-    those of Advantage on Pegasus, those of Advantage2 on Zephyr. With
+    It has the structure and the parameters of a `DWaveSampler`, and answers in
+    the same format. Simulated annealing replaces the chip. Problems are scaled
+    to the ranges of Advantage for Pegasus, and of Advantage2 for Zephyr. With
     `auto_scale=False`, problems that exceed the ranges are rejected. Times come
     from Ocean's cost model with published timing data (see
     `cost.timing_source`). The same problem always gets the same answer.
@@ -31,8 +31,8 @@ class MockQPU(MockDWaveSampler):
         shape: List of integers (optional). Shape of the topology. Defaults to
             P16 for Pegasus and to Z12 for Zephyr.
         dead_qubits: Sequence of qubits that do not work. Defaults to `()`.
-        num_sweeps: Integer. Number of sweeps of the simulated annealing per
-            read. Defaults to `100`.
+        num_sweeps: Integer. Number of simulated annealing sweeps per read.
+            Defaults to `100`.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ class PackedCall(NamedTuple):
 def pack(cliques, sizes):
     """Packs the columns of all layers into few calls.
 
-    If separate calls for each layer are no more calls in total, layers do not
-    share calls, so that a failed call affects only one layer.
+    If separate calls for each layer do not increase the number of calls, layers
+    do not share calls, so that a failed call affects only one layer.
 
     Args:
         cliques: The `Cliques` of a chip.
@@ -87,14 +87,14 @@ def pack(cliques, sizes):
 
 def _calls(cliques, layers, sizes):
     """Returns the lists of slots that anneal these layers."""
-    waiting = collections.defaultdict(list)  # columns by their inputs
+    waiting = collections.defaultdict(list)  # columns by number of inputs
     for layer in layers:
         n, m = sizes[layer]
         waiting[n].extend((layer, column) for column in range(m))
     calls = []
     while waiting:
         places = _places(cliques, {n: len(c) for n, c in waiting.items()})
-        # Further calls use the same qubits while they are all needed.
+        # Further calls use the same qubits while all of them are needed.
         repeats = min(len(waiting[n]) // len(places[n]) for n in places)
         for _ in range(repeats):
             slots = []
@@ -110,7 +110,7 @@ def _calls(cliques, layers, sizes):
 
 
 def _places(cliques, wanted):
-    """Returns the chains of as many columns as fit, by their inputs."""
+    """Returns the chains of as many columns as fit, by number of inputs."""
     largest = max(wanted)
     first = cliques.copies(largest, wanted[largest])
     if not first:

@@ -40,16 +40,16 @@ class DWaveBackend(Backend):
     The couplings of a layer form a complete graph on its inputs, the same for
     all columns. The columns of all layers are annealed in one call, each on its
     own qubits. Columns that do not fit on the chip are annealed in further
-    calls. The columns are placed on the chip once per chip and network, which
-    takes seconds. A layer that is wider than the largest complete graph on the
-    chip is solved in blocks, with its own calls.
+    calls. The embedding is computed once per chip and network, which takes
+    seconds. A layer that is wider than the largest complete graph on the chip
+    is solved in blocks, with its own calls.
 
     A failed call counts as a failure for every layer in it, and `on_failure`
     decides what happens to each of them. Other layers keep their answers. A
     call also fails if the solver goes offline or if its working graph changes.
-    After you call `close`, the next solve connects and embeds the layers again.
+    Call `close` to make the next solve connect and embed the layers again.
 
-    The backend takes the best read of each column. `Solution.info` has
+    The backend returns the best read of each column. `Solution.info` has
     `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
     `reads`, `energies` and `problem_id`, a list of the identifiers of the calls
     in Leap and dwave-inspector. The time of a call is divided among its layers

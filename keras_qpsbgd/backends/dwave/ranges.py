@@ -1,7 +1,7 @@
-"""The ranges of a chip, the scales that fit problems to them, and parameters.
+"""Scales problems to the ranges of a chip, and checks solver parameters.
 
 A chip limits the linear biases (`h_range`), the couplings (`extended_j_range`,
-or `j_range` where there is none) and the sum of the couplings:
+or `j_range` if it has none) and the sum of the couplings:
 
 - Advantage limits the sum over all couplers of a qubit,
   `per_qubit_coupling_range`.
@@ -16,7 +16,7 @@ largest ratio of a value to its limit. The largest column would therefore
 determine the scale of all columns. Here, every column is divided by the number
 that `auto_scale` would use for this column alone. Columns share no qubit, so
 they share no coupler and no group, and the whole problem is within all ranges.
-Turn `auto_scale` off (`PARAMETERS`), as `DWaveCliqueSampler` does. A problem
+`PARAMETERS` turns `auto_scale` off, as `DWaveCliqueSampler` does. A problem
 outside the ranges is then rejected instead of silently scaled down.
 
 References:
@@ -35,7 +35,7 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 PRECISION = 0.02
 # Parameters of a call whose problem is scaled here.
 PARAMETERS = {"auto_scale": False}
-# Keeps rounding errors within the ranges.
+# Keeps scaled values within the ranges despite rounding errors.
 _MARGIN = 1e-12
 
 
@@ -97,7 +97,7 @@ class Limits:
         """Returns the factors that scale each part to its full ranges."""
         largest = self.excess(linear, pairs, part, num_parts)
         scales = np.ones(num_parts)
-        usable = largest > np.finfo(np.float64).tiny  # 1 if all values are 0
+        usable = largest > np.finfo(np.float64).tiny  # else the scale stays 1
         return np.divide(1 - _MARGIN, largest, out=scales, where=usable)
 
 
@@ -115,7 +115,7 @@ def excess(bqm, properties):
 
 
 def _ratio(values, bounds):
-    """Returns the ratios of values to the bounds on their side of zero."""
+    """Returns the ratio of each value to the bound with the same sign."""
     low, high = bounds
     above = np.divide(values, high) if high > 0 else np.zeros(len(values))
     return np.maximum(above, np.divide(values, low) if low < 0 else 0.0)
@@ -173,7 +173,7 @@ def check_parameters(backend):
             f"{sorted(sampler.parameters)}. Received: {unknown}"
         )
     # `LinearAncillaComposite` of dwave-system emulates linear biases, but needs
-    # a free neighbor for every qubit. Columns are packed so that few are left.
+    # a free neighbor for every qubit. Packing leaves few free qubits.
     if backend.parameters.get("fast_anneal"):
         raise BackendUnavailable(
             "`parameters` must not contain `fast_anneal`. The fast-anneal "
@@ -200,7 +200,7 @@ def check_duration(backend, calls):
     """Raises a `BackendUnavailable` if a call takes longer than allowed."""
     limits = backend.open().sampler.properties.get("problem_run_duration_range")
     qubits = max(call.num_qubits for call in calls)
-    try:  # without the programming time, which does not count
+    try:  # the limit does not include the programming time
         seconds = backend.call_seconds(qubits)
         seconds -= backend.call_seconds(qubits, num_reads=0)
     except BackendUnavailable:

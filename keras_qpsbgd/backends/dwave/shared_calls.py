@@ -33,8 +33,8 @@ def plan(backend, sizes):
 
     Returns:
         A list of tuples `(call, repeats)`: a `PackedCall`, and the maximum
-        number of times per step that it is made. For a layer that is solved in
-        blocks, they are the calls of its widest block.
+        number of times that it is made per step. For a layer that is solved in
+        blocks, these are the calls of its widest block.
     """
     fits = _fits(backend, [n for n, _ in sizes])
     packed = backend.pack([(n, m * fit) for (n, m), fit in zip(sizes, fits)])
@@ -50,7 +50,7 @@ def plan(backend, sizes):
 
 
 def _fits(backend, widths):
-    """Returns which layers are annealed as a whole, and not in blocks."""
+    """Returns which layers are annealed as a whole instead of in blocks."""
     return [backend.block_size_for(width) == width for width in widths]
 
 
@@ -111,7 +111,7 @@ def _make_calls(backend, layers, seeds, stop_at_failure):
 
 
 class _Layer:
-    """What the calls found for one layer."""
+    """The results of the calls for one layer."""
 
     def __init__(self, qubo):
         self.qubo = qubo
@@ -144,7 +144,7 @@ def _make_call(backend, packed, layers, seed):
     Args:
         backend: A `DWaveBackend`.
         packed: The `PackedCall`.
-        layers: List of `_Layer`, all that were packed.
+        layers: List of `_Layer`. All layers that were packed.
         seed: List of integers.
     """
     qubos = [layer.qubo for layer in layers]
@@ -161,7 +161,7 @@ def _make_call(backend, packed, layers, seed):
         slots = [slot for slot in packed.slots if slot.layer == index]
         layer, answer = layers[index], answers[index]
         info = {**known, **made}
-        if index != packed.layers[0]:  # the first layer counts it in totals
+        if index != packed.layers[0]:  # totals count it for the first layer
             info.update({f"shared_{name}": made[name] for name in made})
         if "qpu_access_time" in info:
             qubits = sum(len(chain) for slot in slots for chain in slot.chains)

@@ -1,8 +1,9 @@
 """Solves several problems in one batch.
 
-Problems of equal shapes are stacked. A GPU is faster if problems of similar
-shapes are, too. They are padded to the same shape. Padding has no couplings and
-no fields, so it does not affect the other entries.
+Problems of equal shapes are stacked. On a GPU, which is faster with fewer and
+larger batches, problems of similar shapes are padded to the same shape and
+stacked, too. Padding has no couplings and no fields, so it does not affect the
+other entries.
 """
 
 import tensorflow as tf

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-# The beam passes feedback on to this many variables at once, by a matrix
-# product.
+# Number of variables to which one matrix product passes the feedback of all
+# decided variables.
 CHUNK = 32
-# Where only narrower beams fit, annealed sweeps alone are better and faster.
+# If only a narrower beam fits, annealed sweeps alone are better and faster.
 MIN_WIDTH, MAX_WIDTH = 256, 512
-# Maximum number of weights times width.
+# Maximum product of the number of weights and the width of the beam.
 SIZE = 2**21
-# Fraction of the mean diagonal that is added to it, so that Q has a factor.
+# Fraction of the mean diagonal that is added to the diagonal, so that Q has a
+# Cholesky factor.
 SHIFT = 1e-6
 
 
@@ -63,7 +64,7 @@ def beam_search(qubo):
 
 
 def _decide_all(feedback, weights, center, width):
-    """Searches in the given order of the variables, from the last one.
+    """Decides all variables, from the last to the first.
 
     Args:
         feedback: Array of shape `(n, n)`. R with its rows divided by their
@@ -96,7 +97,7 @@ def _decide_all(feedback, weights, center, width):
 
 
 def _decide(feedback, weights, center, values, costs, width):
-    """Decides the variables of a chunk, from the last one.
+    """Decides the variables of a chunk, from the last to the first.
 
     Args:
         feedback: Array of shape `(b, b)`.

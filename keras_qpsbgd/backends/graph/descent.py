@@ -1,4 +1,4 @@
-"""Descent in NumPy and float64, for the results of a search in float32."""
+"""Descent in float64 with NumPy, from the result of a float32 search."""
 
 import numpy as np
 

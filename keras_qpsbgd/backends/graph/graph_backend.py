@@ -86,9 +86,9 @@ class GraphBackend(Backend):
     def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         """Finds states close to those of the last update, `problem.start`.
 
-        `QPSBGD` calls it instead of `search` if the backend has `warm_start`
-        and the problems of consecutive updates are similar. By default, calls
-        `search`.
+        `QPSBGD` calls this method instead of `search` if the backend has
+        `warm_start` and the problems of consecutive updates are similar. The
+        default implementation calls `search`.
 
         Args:
             problem: An `ops.Problem` with `start`.
@@ -119,7 +119,7 @@ class GraphBackend(Backend):
     def solve_in_graph(
         self, problem: ops.Problem, seed: tf.Tensor
     ) -> tf.Tensor:
-        """Solves one problem, negating columns in an ascent direction.
+        """Solves one problem and negates columns in an ascent direction.
 
         Args:
             problem: An `ops.Problem`.
@@ -143,7 +143,8 @@ class GraphBackend(Backend):
 
         Returns:
             For each layer, a list with the states of each of its problems:
-            float32 tensors of shape `(n, m)`, 0 for weights to hold.
+            float32 tensors of shape `(n, m)`, 0 for weights that must not
+            change.
         """
         states: list = [None] * len(layers)
         for group in self._groups([layer.shape for layer in layers]):
@@ -190,9 +191,9 @@ class GraphBackend(Backend):
         """Groups the layers that are solved in one call, as lists of indices.
 
         Small layers share one call because a call costs more than solving them.
-        Each of the others has its own call. Layers of the same shape then share
-        a compiled function, and run in parallel if there are several cores.
-        On a GPU, all layers share one call.
+        Each larger layer has its own call, so that layers of the same shape
+        share a compiled function, and run in parallel if there are several
+        cores. On a GPU, all layers share one call.
         """
         if products.on_gpu():
             return [list(range(len(shapes)))]
@@ -221,10 +222,10 @@ class GraphBackend(Backend):
         return found
 
     def _finished(self, states, problem):
-        """Negates columns that ascend, and holds entries without information.
+        """Negates columns that ascend, and sets uninformative entries to 0.
 
-        Also accepts a stack of problems, whose tensors have one more axis in
-        front.
+        Also accepts a stack of problems, whose tensors have one more leading
+        axis.
         """
         if self.can_ascend:
             states = ops.never_ascend(states, problem.fields)
@@ -282,8 +283,8 @@ class GraphBackend(Backend):
     def _as_problem(qubo):
         """Converts a `Qubo` to a float32 `ops.Problem` with the same optima.
 
-        Leaves out the offset and scales all numbers by a power of two. A large
-        offset or an extreme scale then does not cost precision.
+        Leaves out the offset and scales all numbers by a power of two, so that
+        a large offset or an extreme scale does not reduce the precision.
         """
         couplings = np.asarray(qubo.couplings, dtype=np.float64)
         fields = np.asarray(qubo.fields, dtype=np.float64)

@@ -44,20 +44,20 @@ class NativeBackend(GraphBackend):
 
     - Up to 16 inputs: exact, by enumeration (float32 in training, float64 in
       `solve`).
-    - More inputs: sweeps, which set each variable to the better of its values,
-      until nothing changes. Several of them start close to the rounded ridge
+    - More inputs: sweeps that set each variable to the better of its values,
+      until nothing changes. Several runs start close to the rounded ridge
       solution and add random numbers that become smaller, as in simulated
-      annealing. The best result counts. `solve` then descends in float64.
+      annealing. The best result is used. `solve` then descends in float64.
 
     With the default rule of `QPSBGD`, the problems of consecutive updates are
     similar. Training then makes a single sweep from the states of the last
     update.
 
     Args:
-        preset: String. One of `"fast"` and `"once"`, for problems that are
-            solved once, such as those of `kq.quantize`. Its `solve` makes many
-            more sweeps, and a beam search for small layers. In training it is
-            the same as `"fast"`. Defaults to `"fast"`.
+        preset: String. `"fast"` or `"once"`. Use `"once"` for problems that are
+            solved once, such as those of `kq.quantize`. With it, `solve` makes
+            many more sweeps, and also a beam search for small layers. Training
+            is the same with both presets. Defaults to `"fast"`.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Backends without a search: the relaxed QUBO, and only its linear part."""
+"""Backends without a search, for the relaxed QUBO and for its linear part."""
 
 from typing import Any
 
@@ -94,8 +94,8 @@ class RidgeBackend(GraphBackend):
     deterministic and independent of the scale of the fields, so `kappa` has no
     effect. It is the baseline that any QUBO solver should beat.
 
-    On a GPU, where factorizations are slow, conjugate gradient iterations for
-    all layers together replace them.
+    On a GPU, where factorizations are slow, conjugate gradient iterations
+    replace them, for all layers at once.
 
     Args:
         rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to

@@ -11,9 +11,9 @@ that a sweep does not change are a local optimum in any case.
 
 From the states of the last update, one sweep is enough (`warm_sweep`). A search
 from scratch has several lanes per column, all from the same start. It adds
-random numbers to the forces, as in simulated annealing. They become smaller
-from sweep to sweep, and each lane ends with sweeps without them, until nothing
-changes. The best lane is the result.
+random numbers to the forces, as in simulated annealing. These become smaller
+from sweep to sweep. Each lane ends with sweeps without random numbers, until
+nothing changes. The result is the best lane.
 
 All steps are the same on a CPU and on a GPU: few operations on large arrays.
 """
@@ -37,7 +37,8 @@ CHUNK = 24
 SEARCH_REPETITIONS = 8
 # The standard deviation of the last random numbers, relative to the first.
 LAST = 0.05
-# Maximum number of sweeps until nothing changes, and their least number.
+# Maximum number of sweeps of the final descent, and the least value to which a
+# small `Effort.work` lowers this maximum.
 DESCENT, MIN_DESCENT = 30, 2
 # Conjugate gradient iterations of the start.
 ITERATIONS = 4
@@ -52,11 +53,11 @@ class Effort(NamedTuple):
             several lanes per column.
         sweeps: Integer. Maximum number of sweeps with random numbers.
         min_sweeps: Integer. Minimum number of these sweeps.
-        work: Integer. Maximum number of multiplications of these sweeps.
+        work: Integer. Maximum number of multiplications in these sweeps.
         hot: Float. The standard deviation of the first random numbers, relative
             to the mean force at the start.
-        has_beam: Boolean. Whether a beam search runs, too, and the better
-            states of each column count. Defaults to `False`.
+        has_beam: Boolean. Whether to run a beam search, too, and use the better
+            states of each column. Defaults to `False`.
     """
 
     lanes: int
@@ -79,8 +80,8 @@ def warm_sweep(problem):
     """Returns the states after updating all variables, from a good start.
 
     Args:
-        problem: A stack of `ops.Problem`: its tensors have one more axis in
-            front. Must have a start.
+        problem: A stack of `ops.Problem` with a start. Its tensors have one
+            more leading axis.
 
     Returns:
         Tensor of shape `(stack, n, m)`.
@@ -112,7 +113,7 @@ def search(problem, seed, effort):
 
     Returns:
         A float32 tensor of shape `(n, m)` with the values +1.0 and -1.0. Its
-        energies are not above those of the start, except for rounding.
+        energies are at most those of the start, except for rounding.
     """
     n, m = problem.fields.shape
     num_lanes, sweeps, max_descent = effort.of(n, m)
@@ -233,7 +234,7 @@ class _Lanes:
 
 
 def _random(seed, shape):
-    """Returns nearly normal numbers, the sums of four bytes.
+    """Returns nearly normal random numbers, each the sum of four bytes.
 
     Compiled and plain graphs have the same random integers, but not the same
     floats.
@@ -252,7 +253,7 @@ def _random(seed, shape):
 
 
 def _repeated(forces, old, couplings, repetitions):
-    """Updates the variables of a chunk, as described above."""
+    """Updates the variables of a chunk, as the module docstring describes."""
     size = old.shape[1]
     lower = np.tril(np.ones((size, size), np.float32), -1) * couplings
     new = ops.sign(-forces)

@@ -18,7 +18,7 @@ from keras_qpsbgd.qubo import Qubo
 
 
 class _Layer:
-    """The problem of one layer, and what the backends found.
+    """The problem of one layer, and the results of the backends.
 
     Attributes:
         states: float32 array (n, m), zero if no backend found states.
@@ -57,8 +57,8 @@ class HostCall:
         report: `SolverReport` to which the solves are added.
         on_error: Weak reference to a function that receives each exception, the
             name of the layer and a message.
-        stop_at_failure: Boolean. If True, the remaining layers are skipped, and
-            not billed, after one has failed.
+        stop_at_failure: Boolean. If True, the remaining layers are skipped
+            after one has failed, so that they are not billed.
         recorder: Weak reference to the object that records the solutions (see
             `QPSBGD.recorder`), or `None`.
     """
@@ -151,7 +151,7 @@ class HostCall:
         stop = threading.Event()
         for index, (layer, result) in enumerate(zip(layers, found)):
             info = dict(info_of(result))
-            # The first layer counts a call, if the backend does not.
+            # If the backend does not count calls, the first layer counts one.
             if index and "calls" not in info:
                 info["shared_calls"] = 1
             self._finish(layer, result, info, seconds, stop)
@@ -225,7 +225,7 @@ class HostCall:
         layer.info = {**(info if solution is None else solution.info), **extra}
 
     def _record(self, layers, ended, step, *applied):
-        """Records a step, or only why it ended."""
+        """Records a step, or only a spent budget if the step has ended."""
         recorder = self.recorder()
         if recorder is None:
             return

@@ -18,7 +18,7 @@ class SamplerBackend(Backend):
 
     The sampler may be remote. A column without an answer after
     `timeout_seconds` is a transient failure, as are lost connections and server
-    errors. Only this column is repeated.
+    errors. Without an executor, only the failed column is repeated.
 
     If the sampler uses a QPU, its QPU time is neither estimated nor limited.
     The backend `"dwave"` has a budget, `qpu_budget_seconds`.
@@ -27,12 +27,12 @@ class SamplerBackend(Backend):
         sampler: `dimod.Sampler`. Only one thread at a time calls it, unless a
             call has timed out, because such a call cannot be stopped.
         **parameters: Arguments of `Backend`, such as `timeout_seconds` and
-            `retries`. All others are passed to `sampler.sample` for every
-            column. A `seed` is added if the sampler accepts one.
+            `retries`. All other arguments are passed to `sampler.sample` for
+            every column. A `seed` is added if the sampler accepts one.
 
     Raises:
-        ValueError: If an argument of `Backend` is invalid, or with
-            `qpu_budget_seconds`.
+        ValueError: If an argument of `Backend` is invalid, or if
+            `qpu_budget_seconds` is passed.
 
     Example:
         ```python
@@ -204,8 +204,8 @@ class TabuBackend(_LocalSamplerBackend):
         self.name = "tabu"
 
     def _plan_calls(self, qubo):
-        # A search that times out is not reproducible, so this is far longer
-        # than the restarts take.
+        # A search that times out is not reproducible, so the timeout is far
+        # longer than the restarts take.
         width, shared = super()._plan_calls(qubo)
         return width, {**shared, "timeout": 60_000}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_qpsbgd import _tables
 
-# Problem identifiers that the report keeps for each layer.
+# Maximum number of problem identifiers that the report keeps for each layer.
 MAX_IDS = 5
 
 
@@ -208,7 +208,7 @@ class SolverReport:
 
 def _latest(problem_ids):
     """Returns the last identifiers, each once."""
-    if isinstance(problem_ids, str):  # a backend may return just one
+    if isinstance(problem_ids, str):  # a backend may return a single string
         problem_ids = [problem_ids]
     return tuple(dict.fromkeys(map(str, problem_ids)))[-MAX_IDS:]
 
