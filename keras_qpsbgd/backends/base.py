@@ -59,13 +59,18 @@ class Backend:
         block_sweeps: Integer. Maximum number of sweeps over the blocks.
             Defaults to `4`.
         retries: Integer. Maximum number of times to repeat a call after a
-            transient failure (timeout, too many requests, server error), after
-            waiting 1, 2, 4, ... seconds. Defaults to `3`.
+            transient failure (timeout, too many requests, server error), with
+            waits of 1, 2, 4, ... seconds. Defaults to `3`.
         timeout_seconds: Float. Maximum number of seconds to wait for an
             executor worker, or for a call of the remote backends of this
             package. Without an executor, `sample` of a custom backend is not
             interrupted. It should pass this value to its solver and raise a
             `TransientError` after a timeout. Defaults to `600`.
+
+    Raises:
+        TypeError: If `executor` is not an executor.
+        ValueError: If another argument is invalid, if the executor forks
+            processes, or if the backend does not accept an executor.
 
     Example:
         ```python

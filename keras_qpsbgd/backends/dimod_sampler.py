@@ -49,6 +49,8 @@ class BackendSampler(dimod.Sampler):
             num_reads: Integer. Number of reads. Defaults to `1`.
             seed: Integer (optional). The reads use `seed`, `seed + 1`, ...
                 `None` draws a random seed. Defaults to `0`.
+            **kwargs: Parameters of other samplers. They are ignored with a
+                warning.
 
         Returns:
             A `dimod.SampleSet`. Its `info` contains the `seed`, the time in

@@ -235,7 +235,7 @@ def _hint(name, known):
 
 
 def _hint_for_name(config):
-    """Returns the same question for a key similar to `name`, or ""."""
+    """Returns a "Did you mean" question if a key is similar to `name`."""
     hints = [_hint(key, ["name"]) for key in map(str, config) if key != "name"]
     return next(filter(None, hints), "")
 

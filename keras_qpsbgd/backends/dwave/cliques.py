@@ -100,7 +100,8 @@ class FreeQubits:
 
     Args:
         chip: The `Cliques` of the chip.
-        copies: List of dictionaries of chains. They occupy their qubits.
+        copies: List of dictionaries of chains that occupy their qubits.
+            Defaults to `()`.
     """
 
     def __init__(self, chip, copies=()):

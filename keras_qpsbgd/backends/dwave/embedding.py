@@ -198,7 +198,8 @@ class EmbeddedCall:
 
         Args:
             qubos: Sequence or dictionary of `Qubo`, indexed by `Slot.layer`.
-            chain_strength: `None`, number or function. See `DWaveBackend`.
+            chain_strength: Number or function (optional). See `DWaveBackend`.
+                Defaults to `None`.
             gauge: `numpy.random.Generator` (optional). Draws a random spin
                 reversal. Defaults to `None`, which flips no variable.
 

@@ -30,6 +30,9 @@ class LeapHybridBackend(Backend):
             Defaults to `None`, which connects to Leap.
         **options: Arguments of `Backend`.
 
+    Raises:
+        ValueError: If an argument is invalid.
+
     Example:
         ```python
         optimizer = kq.QPSBGD(backend={"name": "leap_hybrid", "time_limit": 5})

@@ -96,6 +96,9 @@ class DWaveBackend(Backend):
             is not saved. Defaults to `None`, which connects to Leap.
         **options: Arguments of `Backend`, except `executor`.
 
+    Raises:
+        ValueError: If an argument is invalid.
+
     Example:
         ```python
         optimizer = kq.QPSBGD(
@@ -304,6 +307,10 @@ class DWaveBackend(Backend):
             num_variables: Integer. Number of inputs of the layer.
             num_columns: Integer. Number of outputs of the layer.
             **parameters: Parameters that replace those of the backend.
+
+        Raises:
+            BackendUnavailable: If the layer is too wide for the chip, or if
+                there is no cost model for the solver.
         """
         packed = self.pack([(num_variables, num_columns)])
         return sum(
@@ -316,6 +323,9 @@ class DWaveBackend(Backend):
         Args:
             num_qubits: Integer. Number of qubits of the call.
             **others: Parameters that replace those of the backend.
+
+        Raises:
+            BackendUnavailable: If there is no cost model for the solver.
         """
         given = {**ranges.call_parameters(self), **others}
         try:

@@ -59,6 +59,9 @@ class NativeBackend(GraphBackend):
             many more sweeps, and also a beam search for small layers. Training
             is the same with both presets. Defaults to `"fast"`.
 
+    Raises:
+        ValueError: If `preset` is unknown.
+
     Example:
         ```python
         backend = kq.backends.get({"name": "native", "preset": "once"})

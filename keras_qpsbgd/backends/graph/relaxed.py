@@ -101,6 +101,9 @@ class RidgeBackend(GraphBackend):
         rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
             `0.1`.
 
+    Raises:
+        ValueError: If `rho` is not positive.
+
     Example:
         ```python
         optimizer = kq.QPSBGD(backend={"name": "ridge", "rho": 0.1})

@@ -191,7 +191,9 @@ class _Lanes:
             states: Tensor of shape `(chunks, size, lanes)`.
             temperature: Tensor of shape `(lanes,)` (optional). The standard
                 deviation of random numbers that are added to the forces.
-            seed: Int32 tensor of shape `(2,)`, for the random numbers.
+                Defaults to `None`, which adds none.
+            seed: Int32 tensor of shape `(2,)` (optional). The seed of the
+                random numbers. Defaults to `None`.
         """
 
         def update(chunk, states):

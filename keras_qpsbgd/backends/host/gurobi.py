@@ -44,6 +44,9 @@ class GurobiBackend(Backend):
             `None` searches until the optimum is proven. Defaults to `1.0`.
         **options: Arguments of `Backend`.
 
+    Raises:
+        ValueError: If an argument is invalid.
+
     Example:
         ```python
         optimizer = kq.QPSBGD(backend={"name": "gurobi", "work_limit": 0.5})

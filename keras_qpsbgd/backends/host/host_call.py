@@ -59,8 +59,9 @@ class HostCall:
             name of the layer and a message.
         stop_at_failure: Boolean. If True, the remaining layers are skipped
             after one has failed, so that they are not billed.
-        recorder: Weak reference to the object that records the solutions (see
-            `QPSBGD.recorder`), or `None`.
+        recorder: Weak reference to the object that records the solutions, see
+            `QPSBGD.recorder` (optional). Defaults to `None`, which records
+            nothing.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class HostCall:
         layer.info = {**(info if solution is None else solution.info), **extra}
 
     def _record(self, layers, ended, step, *applied):
-        """Records a step, or only a spent budget if the step has ended."""
+        """Records a step, or only a spent budget if the step has failed."""
         recorder = self.recorder()
         if recorder is None:
             return

@@ -137,6 +137,9 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
         num_sweeps: Integer. Number of sweeps per anneal. Defaults to `1000`.
         **options: Arguments of `Backend`.
 
+    Raises:
+        ValueError: If an argument is invalid.
+
     Example:
         ```python
         optimizer = kq.QPSBGD(
@@ -179,6 +182,9 @@ class TabuBackend(_LocalSamplerBackend):
             used. Defaults to `1`.
         num_restarts: Integer. Number of restarts per search. Defaults to `10`.
         **options: Arguments of `Backend`.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     Example:
         ```python
