@@ -1,8 +1,8 @@
 """Registers the classes of the package with Keras as soon as Keras is imported.
 
 `import keras_qpsbgd` does not import TensorFlow, so that the command line and
-`keras_qpsbgd.inference` start fast and run without TensorFlow. But Keras loads
-a saved model only if the classes of its layers are registered. They are
+`keras_qpsbgd.inference` start fast and run without TensorFlow. However, Keras
+loads a saved model only if the classes of its layers are registered. They are
 registered when both packages have been imported, in either order.
 
 If this package is imported first, it hides harmless log lines of TensorFlow.
@@ -60,8 +60,8 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
     """Finds modules as usual, and registers the classes after their import.
 
     TensorFlow imports Keras, Keras imports TensorFlow, and the modules of this
-    package import both. The classes are registered when the import that began
-    first has finished, so that no module is only partly loaded.
+    package import both. The classes are registered when the outermost import
+    has finished, so that no module is only partly loaded.
     """
 
     def __init__(self):
@@ -102,10 +102,11 @@ def _quiet():
     """Sets the log level while TensorFlow is imported.
 
     The environment is restored afterwards, and a level set by the user is kept.
-    With a GPU, only information is hidden, because TensorFlow logs a warning if
-    it cannot use the GPU. Without one, errors are hidden too, because
-    TensorFlow logs an error if it finds no GPU. Errors in a computation are
-    also raised, and TensorFlow logs fatal errors at all levels.
+    With a GPU, only `INFO` messages are hidden, because TensorFlow logs a
+    warning if it cannot use the GPU. Without one, errors are hidden too,
+    because TensorFlow logs an error if it finds no GPU. No error in a
+    computation is lost: TensorFlow also raises it, and it logs fatal errors at
+    all levels.
     """
     if LOG_LEVEL in os.environ:
         yield

@@ -2,11 +2,11 @@
 
 
 def reason(error):
-    """Returns the text of an error, to be part of another message.
+    """Returns the text of an error, for use in another message.
 
-    Errors of this package and of Keras end with `Received: ...`. A message that
-    quotes another one must end with its own `Received` only. The cause has the
-    full text.
+    Errors of this package and of Keras end with `Received: ...`. This part is
+    removed, because a message that quotes another one must have only its own.
+    The cause has the full text.
 
     Args:
         error: An exception.

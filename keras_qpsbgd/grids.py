@@ -1,9 +1,9 @@
 """Finds kernels whose weights are levels of a few bits times scales.
 
 `quantize` rounds kernels to such grids, and exported files store them with a
-few bits per weight. The values alone say whether an array is on a grid, so this
-works for the kernel of any layer, and for the kernels that converters have
-transposed, reshaped or multiplied by the scales of a batch normalization.
+few bits per weight. Grids are found from the values alone, so this works for
+the kernel of any layer, and for kernels that converters have transposed,
+reshaped or multiplied by the scales of a batch normalization.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from keras_qpsbgd import bits as bits_module
 from keras_qpsbgd.bits import MAX_BITS
 from keras_qpsbgd.bits import max_level
 
-# The relative rounding errors of a kernel that a converter has multiplied.
+# Maximum relative rounding error of a kernel that a converter has multiplied by
+# scales.
 TOLERANCE = 1e-6
-# About as many entries of an array are tried before the whole array.
+# About this many entries of an array are tried before the whole array.
 SAMPLE = 4096
 
 
@@ -57,12 +58,14 @@ def find(
     """Returns a float32 array as levels and scales, if this is smaller.
 
     Args:
-        array: Array with at least two axes. Others are not kernels.
-        tolerance: Float. The largest relative difference of an entry from its
-            level times its scale. Defaults to `0.0`: the product, computed in
-            float32, has the bits of the entry.
+        array: Array with at least two axes. Arrays with fewer axes are not
+            kernels.
+        tolerance: Float. Maximum relative difference between an entry and its
+            level times its scale. Defaults to `0.0`, which requires that this
+            product, computed in float32, equals the entry.
         choices: List of tuples (optional). The axes that may have scales.
-            Defaults to `None`, all axes.
+            Defaults to `None`, which tries all combinations of axes except all
+            axes together.
 
     Returns:
         A `Grid`, or `None`.

@@ -44,13 +44,14 @@ class LayerSummary:
         packed_bytes: Size of the weights in a file of `export.packed`.
         float32_bytes: Memory with 32 bits per weight, without the `scale`.
         num_variables: Number of variables per column, the inputs of the layer.
-            These three are `None` for a layer without binary weights.
+            This and the following attributes are `None` for a layer without
+            binary weights.
         num_columns: Number of columns, the outputs of the layer.
         bits: Number of bits of a binary weight.
         num_qubos: Number of QUBOs per column. If a layer has more than 144
             inputs, `QPSBGD` divides them into blocks and solves one QUBO per
             block. `rule="paper"` and `fit_columns` use one QUBO.
-        qubo_variables: Number of variables of each of these QUBOs, or `None`.
+        qubo_variables: Number of variables of each of these QUBOs.
     """
 
     name: str
@@ -159,8 +160,8 @@ def summary(
     width x channels variables.
 
     "Packed" is the size of the weights in a file of `export.packed`: 1 to 4
-    bits for each weight of a binary layer and of a kernel that `quantize` has
-    rounded, which also needs 32 bits for each of its scales.
+    bits for each weight of a binary layer, and of a kernel that `quantize` has
+    rounded. A rounded kernel also needs 32 bits for each of its scales.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 144 inputs has
     several per column: "6 x 131" means six QUBOs with 131 variables each.
@@ -229,7 +230,7 @@ def _collect(layer, counted, names, found):
 
 
 def _parts(layer):
-    """Returns the layers that get lines of their own.
+    """Returns the layers inside a layer that get their own lines.
 
     A layer such as an LSTM is one line, although it contains a cell.
     """

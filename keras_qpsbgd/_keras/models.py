@@ -295,7 +295,7 @@ def variables_with_random_states(model):
 
 @contextlib.contextmanager
 def unchanged(model):
-    """Restores the variables of a model and its metrics when it exits."""
+    """Restores the variables of a model and its metrics on exit."""
     variables = list(variables_with_random_states(model))
     for metric in model.metrics:
         variables += metric.variables

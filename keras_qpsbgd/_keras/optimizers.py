@@ -196,7 +196,7 @@ def get_optimizer(identifier):
             one of `keras.optimizers.legacy`.
     """
     if isinstance(identifier, dict):
-        # Copied, because Keras modifies it. Without `is_legacy_optimizer`,
+        # A copy, because Keras modifies it. Without `is_legacy_optimizer`,
         # legacy Keras would return an optimizer of `keras.optimizers.legacy`.
         identifier = copy.deepcopy(identifier)
         if not KERAS_3:
@@ -217,8 +217,8 @@ def get_optimizer(identifier):
 def register_optimizer(name):
     """Makes an optimizer available by its name, as in `compile("adam")`.
 
-    Only in Keras 3. Legacy Keras saves the name of such an optimizer in a
-    `.keras` file, and cannot load this file.
+    This has an effect only in Keras 3. Legacy Keras would save the name of such
+    an optimizer in a `.keras` file, and could not load this file.
 
     Args:
         name: String.

@@ -1,4 +1,4 @@
-"""The version of Keras, and what else differs between the versions."""
+"""The version of Keras, and smaller differences between the versions."""
 
 import importlib.metadata
 import sys
@@ -49,8 +49,8 @@ def advice_on_version(value):
     """Returns sentences for an error about an object of the other version.
 
     Returns:
-        What to do, with a space at the end. `""` if the object does not belong
-        to the other version of Keras.
+        String. Advice that ends with a space, or `""` if the object does not
+        belong to the other version of Keras.
     """
     modules = [cls.__module__ for cls in type(value).__mro__]
     if OTHER_PACKAGE not in [m.partition(".")[0] for m in modules]:

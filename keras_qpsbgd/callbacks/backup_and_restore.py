@@ -20,16 +20,17 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     failure, run the same script again to resume after the last complete epoch.
 
     Keras 3 overwrites its backup. If the process is killed during the write,
-    the backup may be unreadable, and every later `fit` fails. Or the backup
-    contains the weights of one epoch and the number of another, and `fit`
-    silently trains one epoch too many or too few. `double_checkpoint=True` does
-    not prevent this. With this callback, Keras writes to a separate folder,
-    which then replaces the backup in one step. Legacy Keras already does this.
+    the backup may be unreadable, so that every later `fit` fails. The backup
+    may also contain the weights of one epoch and the number of another, so that
+    `fit` silently trains one epoch too many or too few.
+    `double_checkpoint=True` does not prevent this. With this callback, Keras
+    writes to a separate folder, which then replaces the backup in one step.
+    Legacy Keras already does this.
 
     A resumed run ends with the same weights as an uninterrupted one if the data
     of an epoch depend only on the number of the epoch, for example with
-    `shuffle=False`. There is no argument `save_freq`, because Keras cannot
-    resume in the middle of an epoch.
+    `shuffle=False`. The argument `save_freq` is not supported, because Keras
+    cannot resume in the middle of an epoch.
 
     Args:
         backup_dir: String or path. The folder of the backup, on a local disk.

@@ -49,8 +49,8 @@ class QuboRecorder(keras.callbacks.Callback):
     `fit` traces the training step again at the start and at the end of the
     recording, so a step without a recorder contains no recording code. XLA
     cannot call the host, so compile the model with `jit_compile=False` on a
-    GPU. Of the other callbacks, only those before this one in the list can add
-    to the recorded logs.
+    GPU. The recorded logs contain what other callbacks add only if these come
+    before this one in the list.
 
     Args:
         path: String or path (optional). The file to write. An existing file is
@@ -60,13 +60,14 @@ class QuboRecorder(keras.callbacks.Callback):
             counted by `optimizer.iterations`. Defaults to `10`.
         layers: List of strings (optional). The names of the binary layers to
             record. `None` records all of them. Layers with the same name have
-            other names here, see `QPSBGD.solver_report`. Defaults to `None`.
+            distinct names here, as in `QPSBGD.solver_report`. Defaults to
+            `None`.
         reads: Boolean. Whether to record all reads of a solver. If `False`,
             records only the states that moved the weights. Defaults to `True`.
 
     Attributes:
-        run: The `analysis.Run`, as recorded until now. Each access reads the
-            whole record.
+        run: The `analysis.Run` recorded so far. Each access reads the whole
+            record.
 
     Raises:
         ValueError: If an argument is invalid. `fit` raises it if the optimizer
@@ -223,7 +224,7 @@ class QuboRecorder(keras.callbacks.Callback):
             runs.append_update(self._file, update)
 
     def budget_spent(self, step: int) -> None:
-        """Records that the QPU budget ended. Called by the optimizer."""
+        """Records that the QPU budget is spent. Called by the optimizer."""
         with self._lock:
             if self._budget_spent or not self._in_batch:
                 return
@@ -232,11 +233,11 @@ class QuboRecorder(keras.callbacks.Callback):
                 runs.append(self._file, "budget", {"step": step})
 
     def _is_for(self, model):
-        """Returns whether this records the current `fit` of a model.
+        """Returns whether this object records the current `fit` of a model.
 
         Keras does not call `on_train_end` after an exception, so the optimizer
-        may keep this object. It must then not record any more updates. Those of
-        another `fit` have another `History`.
+        may keep this object. It must not record the updates of another `fit`,
+        which has another `History`.
         """
         history = getattr(model, "history", None)
         return self.model is model and self._history is history
@@ -261,7 +262,7 @@ class QuboRecorder(keras.callbacks.Callback):
 
 
 def _find_qpsbgd(model):
-    """Returns the optimizer, also if mixed precision has wrapped it."""
+    """Returns the optimizer, even if mixed precision has wrapped it."""
     optimizer = model.optimizer
     found = getattr(optimizer, "inner_optimizer", optimizer)
     if not isinstance(found, QPSBGD):

@@ -27,10 +27,11 @@ class SolverProgress(keras.callbacks.Callback):
     of a bar that does not fit on one line starts a new line.
 
     With `qpu_budget_seconds`, the progress bar also shows the metric
-    `solver_budget_s`, what is left of the budget. When training starts, an
-    estimate of the QPU time of the whole `fit` is written to the log
-    `keras_qpsbgd`, at the level `INFO`. If the budget is not enough, a warning
-    states after how many steps it will be used up. See `QPSBGD.estimate`.
+    `solver_budget_s`, the remaining seconds of the budget. When training
+    starts, the callback logs an estimate of the QPU time of the whole `fit` to
+    the logger `keras_qpsbgd`, at the level `INFO`. If the budget is too small,
+    a warning states after how many steps it will be spent. See
+    `QPSBGD.estimate`.
 
     At the end of each epoch, the callback adds these figures of the epoch to
     the logs. They appear in `History`, and in `CSVLogger` and `TensorBoard` if
@@ -42,7 +43,7 @@ class SolverProgress(keras.callbacks.Callback):
     - `solver_fallbacks`: Number of solves by the `on_failure` backend.
     - `solver_qpu_s`: QPU access time in seconds, for `dwave`, `leap_hybrid` and
       all samplers whose answers contain it.
-    - `solver_budget_s`: Seconds of `qpu_budget_seconds` that are left.
+    - `solver_budget_s`: Remaining seconds of `qpu_budget_seconds`.
     - `solver_chain_breaks`: Mean fraction of broken chains, for `dwave` and all
       backends whose answers contain it.
 
@@ -50,8 +51,8 @@ class SolverProgress(keras.callbacks.Callback):
     `optimizer.solver_report()` for the figures of each layer.
 
     With a backend that solves in the graph, such as `native`, the callback only
-    prints that the first step compiles the solver, above the first bar. With
-    another optimizer it does nothing.
+    prints, above the first progress bar, that the first step compiles the
+    solver. With other optimizers, it does nothing.
 
     Example:
         ```python
@@ -106,7 +107,7 @@ class SolverProgress(keras.callbacks.Callback):
             logs.update(figures_of_epoch(self._optimizer, self._report))
 
     def _announce_compilation(self, optimizer):
-        """Says why the first bar shows a long time, unless it does not."""
+        """Explains why the first step is slow, if a progress bar shows it."""
         is_first = not optimizer._solver.is_checked  # set when a step is traced
         has_bar = (
             self.params.get("verbose") in (1, "auto")
@@ -140,7 +141,7 @@ class SolverProgress(keras.callbacks.Callback):
             )
 
     def _log(self, logs):
-        """Adds what the bar shows."""
+        """Adds the metrics that the progress bar shows."""
         found = self._optimizer.solver_report().since(self._report)
         if found.steps:
             logs["solver_s"] = found.step_seconds / found.steps
@@ -150,7 +151,7 @@ class SolverProgress(keras.callbacks.Callback):
 
 
 def figures_of_epoch(optimizer: QPSBGD, before: SolverReport) -> dict[str, Any]:
-    """Returns what the solver did after an earlier report, as logs.
+    """Returns the figures of the solver since an earlier report, as logs.
 
     Args:
         optimizer: `QPSBGD` with a backend on the host.
@@ -176,7 +177,7 @@ def figures_of_epoch(optimizer: QPSBGD, before: SolverReport) -> dict[str, Any]:
 
 
 def _remaining(optimizer):
-    """Returns what is left of the QPU budget, or `None` without a budget."""
+    """Returns the remaining QPU budget, or `None` without a budget."""
     budget = optimizer.backend.budget
     left = None if budget is None else budget.remaining()
     return None if left is None else float(left)

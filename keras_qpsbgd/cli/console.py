@@ -1,4 +1,4 @@
-"""What several commands print, and the types of their arguments."""
+"""Output and argument types that several commands share."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""`demo`: trains a network on handwritten digits, and draws what it learned.
+"""`demo`: trains a network on handwritten digits, and draws its accuracy.
 
 - QP-SBGD: `QPSBGD` with the native backend trains the binary kernels, and Adam
   trains batch normalization.
@@ -73,7 +73,10 @@ def run(arguments):
 
 
 def load():
-    """Returns images, scaled to [-1, 1], and classes to train and to test.
+    """Returns the training data and the test data.
+
+    Returns:
+        Two tuples of images, scaled to [-1, 1], and classes.
 
     Raises:
         ImportError: If scikit-learn is not installed.
@@ -130,7 +133,7 @@ def train(method, training, testing, epochs, seeds):
     Compilation takes longer than training here, so all seeds share it.
 
     Returns:
-        For each seed, the list of the test accuracies after all epochs.
+        For each seed, a list of the test accuracy after each epoch.
     """
     x, y = training
     model = build_model()

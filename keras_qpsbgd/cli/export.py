@@ -42,7 +42,7 @@ def run(arguments):
         )
     try:
         with warnings.catch_warnings():
-            # Keras asks NumPy for an old name when it writes ONNX files.
+            # Keras uses a deprecated NumPy name when it writes ONNX files.
             warnings.filterwarnings("ignore", ".*np.object", FutureWarning)
             WRITERS[arguments.to](model, out)
     except (ValueError, ImportError) as error:

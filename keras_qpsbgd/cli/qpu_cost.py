@@ -55,7 +55,7 @@ def run(arguments):
     print(f"\n{_count(count, unit)}: {shown} of QPU access time.")
     budget = arguments.budget_seconds
     if budget is not None:
-        # Tolerates rounding errors of a budget for exactly these steps.
+        # Tolerates rounding errors if the budget is a multiple of `seconds`.
         count = math.floor(budget / seconds + 1e-9)
         print(f"A budget of {budget:g} s is enough for {_count(count, unit)}.")
     source = cost.timing_source(backend.open().sampler)
@@ -110,7 +110,7 @@ def _sweep(backend, arguments):
     rows, calls, seconds = [], 0, 0.0
     dampings = arguments.dampings or len(DAMPINGS)
     for n, m in arguments.network:
-        # A visit of a column is a call with a QUBO for each damping.
+        # A visit to a column is one call with one QUBO per damping.
         found = cost.layer_cost(backend, n, dampings)
         rows.append(_row(n, m, 1, found, m))
         calls += m * found.calls
@@ -124,7 +124,7 @@ def _sweep(backend, arguments):
 
 
 def _row(n, m, count, found, times):
-    """Returns the row of a layer whose cost occurs several times."""
+    """Returns the row of a layer whose cost `found` occurs `times` times."""
     variables = f"{count} x {found.num_variables}" if count > 1 else n
     calls, ms = times * found.calls, 1000 * times * found.seconds
     sizes = variables, m, found.block_size, found.longest_chain

@@ -115,8 +115,8 @@ def fit_columns(
             `"native"`.
         batch_size: Integer (optional). Number of samples per sweep. Each sweep
             draws new samples. Within a sweep, the loss on its samples never
-            rises, but it may be higher in the next sweep, on other samples.
-            Defaults to `None`, which uses all samples.
+            rises, but the next sweep may start with a higher loss on its own
+            samples. Defaults to `None`, which uses all samples.
         sample_weight: Array (optional). The weights of the samples in the loss.
             Defaults to `None`.
         max_reads: Integer. Number of reads per damping for which the loss is
@@ -136,9 +136,10 @@ def fit_columns(
     Raises:
         ValueError: If an argument is invalid.
         BackendUnavailable: If the backend cannot solve a layer.
-        SolverError: If the solver fails, or its subclass `BudgetExceeded` if
-            the budget is spent. The model keeps the columns found so far, and
-            `error.info["history"]` is the `ColumnHistory` up to that point.
+        SolverError: If the solver fails. Its subclass `BudgetExceeded` is
+            raised if the budget is spent. The model keeps the columns found so
+            far, and `error.info["history"]` is the `ColumnHistory` up to that
+            point.
 
     Example:
         ```python

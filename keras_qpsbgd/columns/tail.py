@@ -17,9 +17,9 @@ ELEMENTWISE = (
 class Tail:
     r"""The loss as a function of \(R = XW\), where \(X\) are a layer's inputs.
 
-    While the columns of a layer change, its inputs stay the same. A new column
-    changes only one column of \(R\), so neither the layers before nor the whole
-    product of the layer is computed again.
+    The inputs of a layer do not depend on its columns. A new column changes
+    only one column of \(R\), so neither the preceding layers nor the whole
+    product is computed again.
 
     Dropout and other layers that depend on `training` behave as in inference.
     Regularization penalties are left out.
@@ -31,8 +31,8 @@ class Tail:
             and one output.
         layer: A `BinaryDense` of the model.
         wiring: The `Wiring` of the model.
-        last: Layer (optional). The last layer that the product belongs to.
-            Defaults to `layer`.
+        last: Layer (optional). The last layer that `Tail` computes itself. The
+            model computes those after it. Defaults to `layer`.
     """
 
     def __init__(self, model, layer, wiring, last=None):
@@ -48,12 +48,13 @@ class Tail:
         """Computes the product of the layer for a batch.
 
         Args:
-            samples: Tuple of inputs, labels and weights of samples, as arrays.
-                The weights may be `None`.
+            samples: Tuple of arrays: the inputs, the labels and the weights of
+                the samples. The weights may be `None`.
 
         Returns:
-            A tuple of the inputs of the layer, an array of shape `(B, n)`, its
-            weights of +1 and -1, and the loss.
+            A tuple `(rows, weights, loss)`. `rows` are the inputs of the layer,
+            of shape `(B, n)`, `weights` are its weights, +1 or -1, and `loss`
+            is a float.
         """
         x, *rest = samples
         self._labels = [
@@ -61,7 +62,7 @@ class Tail:
             for part in rest
         ]
         rows = np.asarray(self._before(x, training=False), "float32")
-        # Column by column in memory, because single columns are read often.
+        # In Fortran order, because single columns are read often.
         rows = np.asfortranarray(rows)
         weights = self.layer.binary_kernel.numpy().astype("float32")
         self._product = np.asfortranarray(rows @ weights)
@@ -79,8 +80,9 @@ class Tail:
             column: Integer.
 
         Returns:
-            A tuple of an array of shape `(B,)`, the first derivatives of the
-            loss, and a float, the mean of its second derivatives.
+            A tuple `(slopes, curvature)`. `slopes` are the first derivatives of
+            the loss, an array of shape `(B,)`. `curvature` is the mean of its
+            second derivatives, a float.
         """
         slopes, curvature = self._derivatives_in_graph(
             self._state, *self._at(column), *self._labels
@@ -118,7 +120,7 @@ class Tail:
         return tf.constant(column, tf.int32), old
 
     def _start(self):
-        """Sets and returns the state that the loss is a function of."""
+        """Sets and returns the state from which the loss is computed."""
         self._state = tf.convert_to_tensor(self._product)
         return self._state
 
@@ -218,7 +220,7 @@ class NarrowTail(Tail):
 
 
 def tail_of(model, layer, wiring):
-    """Returns the faster `Tail` of a layer."""
+    """Returns a `NarrowTail` if it is valid and faster, otherwise a `Tail`."""
     following = wiring.consumer(wiring.output(layer))
     is_dense = type(following) is keras.layers.Dense or (
         type(following) is BinaryDense

@@ -48,7 +48,7 @@ class ColumnVisitor:
         rows, weights, before = tail.begin(samples)
         self.loss = before
         gram = rows.T @ rows
-        # Only with several reads, a backend in the graph needs a `Qubo`.
+        # A backend in the graph needs a `Qubo` only for several reads.
         in_graph = isinstance(self._backend, GraphBackend)
         in_graph = in_graph and self._max_reads == 1
         shared = tf.constant(gram) if in_graph else None
@@ -71,12 +71,12 @@ class ColumnVisitor:
         return before, changed
 
     def end_bar(self):
-        """Ends the line of the bar, unless the last column has done so."""
+        """Ends the line of the progress bar if the last column has not."""
         if self._bar is not None and 0 < self._visited < self._bar.target:
             self._bar.update(self._visited, finalize=True)
 
     def _visit(self, tail, rows, gram, shared, weights, factors, column):
-        """Returns whether a column changed."""
+        """Visits a column and returns whether it changed."""
         slopes, curvature = tail.derivatives(column)
         if not np.isfinite(slopes).all() or not slopes.any():
             return False
@@ -94,7 +94,10 @@ class ColumnVisitor:
         return found is not None
 
     def _best(self, tail, rows, before, column, candidates):
-        """Returns the best candidate if it lowers the loss, or `None`."""
+        """Returns the best candidate if it lowers the loss, or `None`.
+
+        In the first case, also updates the loss and the product of `tail`.
+        """
         if not len(candidates):
             return None
         products = np.stack(
@@ -137,7 +140,7 @@ class ColumnVisitor:
         return np.array(list(states.values()), np.float32)
 
     def _reads(self, solution):
-        """Counts a call and returns its best states and reads."""
+        """Counts the calls of a solution and returns its best reads."""
         self._history.calls += solution.info.get("calls", 1)
         microseconds = solution.info.get("qpu_access_time", 0.0)
         self._history.qpu_seconds += 1e-6 * microseconds
@@ -162,7 +165,7 @@ def _fields(gradient, gram, curvature, before, dampings):
     Divided by \(\lambda c / 2\), the QUBOs of all columns and dampings have the
     couplings \(X^T X\).
     """
-    # Below this curvature, the solution is the signs of the gradient anyway.
+    # Below this curvature, only the signs of the gradient matter anyway.
     least = (
         1e-6 * np.abs(gradient).max() / max(np.abs(gram).sum(1).max(), 1e-30)
     )

@@ -1,4 +1,4 @@
-"""Finds the layers that `fit_columns` trains, and splits the model there."""
+"""Finds the layers that `fit_columns` trains, and splits the model at them."""
 
 import tensorflow as tf
 from tensorflow import keras

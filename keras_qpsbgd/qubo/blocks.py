@@ -3,7 +3,7 @@
 Couplings between different blocks are left out, so a layer has one problem for
 each block. Block k of K has the inputs k, k + K, k + 2K and so on. In a
 convolution whose number of channels is a multiple of K, all positions of a
-channel are then in the same block. Their couplings matter most.
+channel are then in the same block. The couplings between them matter most.
 
 All blocks have the same width. The last one is padded with inputs that are
 zero.
@@ -19,7 +19,7 @@ def block_shape(num_variables, widest):
 
     Args:
         num_variables: Integer. The number of inputs of the layer.
-        widest: Integer. The largest width of a block.
+        widest: Integer. The maximum width of a block.
     """
     count = -(-num_variables // widest)
     return count, -(-num_variables // count)
@@ -39,7 +39,7 @@ def second_moments(rows, shape):
         shape: Triple of integers, `(blocks, width, width)`.
 
     Returns:
-        Tensor of this shape.
+        Tensor of shape `shape`.
     """
     count, width, _ = shape
     if count == 1:

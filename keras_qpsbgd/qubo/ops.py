@@ -8,7 +8,7 @@ column \(j\) of \(W\),
 $$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
 and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the learning
-rate \(\alpha\). The rules of `QPSBGD` have the couplings \(Q\) and the fields
+rate \(\alpha\). The rule of `QPSBGD` defines the couplings \(Q\) and the fields
 \(s_j\).
 
 | Formula                                               | Function            |
@@ -63,7 +63,8 @@ class LayerProblems(NamedTuple):
         build: Function of the tensors. Returns a list of `Problem`, one for
             each block of the layer. Must be a module-level function that
             depends only on its arguments.
-        tensors: Tuple of tensors, or structures of them. May contain `None`.
+        tensors: Tuple of tensors or of structures of tensors. May contain
+            `None`.
         shape: Tuple `(n, m)`. The numbers of inputs and outputs of the layer.
         is_warm: Boolean. Whether the problems start from the states of the last
             update, which are then close to their solutions.

@@ -12,7 +12,7 @@ import dimod
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Numbers that `varying_energies` computes at once, 2 MB.
+# Maximum number of products that `varying_energies` computes at once, 2 MB.
 _MAX_PRODUCTS = 2**18
 
 
@@ -134,10 +134,10 @@ class Qubo:
         """The number of columns `m`."""
         return self.fields.shape[1]
 
-    # If this is a part of a layer: the index of its first column in the layer.
+    # The index of the first column in the layer, if this is a part of a layer.
     first_column = 0
-    # Optional states of shape (n, m). A backend may start from them, and its
-    # solution is never worse than they are.
+    # Optional states of shape (n, m). A backend may start from them, and the
+    # energies of its solution are at most theirs.
     start: np.ndarray | None = None
 
     def columns(self, start: int, stop: int) -> Qubo:
