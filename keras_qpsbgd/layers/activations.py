@@ -14,8 +14,8 @@ __all__ = ["binary"]
 def binary(x: Any) -> Any:
     r"""Sign activation with a clipped straight-through gradient.
 
-    The output is the sign, where the sign of zero is +1. The backward pass
-    treats it as `hard_tanh`:
+    The output is the sign, where the sign of zero is +1. The backward pass uses
+    the gradient of `hard_tanh`:
 
     $$y = \begin{cases} +1 & x \ge 0 \\ -1 & \text{otherwise} \end{cases} ,
       \qquad \frac{\partial y}{\partial x} = \begin{cases} 1 & |x| \le 1 \\
@@ -25,8 +25,7 @@ def binary(x: Any) -> Any:
     binary. Its product is an integer, and `keras_qpsbgd.inference.Predictor`
     computes it from single bits. The rows of its QUBO contain only +1 and -1.
 
-    Every layer also accepts the name `"binary"` as its activation. NaN inputs
-    give -1.
+    Keras layers also accept `activation="binary"`. The sign of NaN is -1.
 
     Args:
         x: Tensor. The input.

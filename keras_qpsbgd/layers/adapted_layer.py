@@ -1,4 +1,4 @@
-"""What binary layers change in the Keras layers that they stand for."""
+"""Overrides of Keras layer methods that all binary layers share."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from keras_qpsbgd.qubo.ops import hard_tanh
 class AdaptedLayer(_keras.keras.layers.Layer):
     """Base class of `BinaryLayer`.
 
-    It keeps weights in their own precision, saves the weight `scale`, and
+    It disables autocasting of the weights, saves the weight `scale`, and
     rejects features of Keras 3 layers that binary layers do not support.
     """
 

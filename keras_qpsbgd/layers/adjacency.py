@@ -97,7 +97,7 @@ def _check_square(shape):
 
 
 def check_shapes(x_shape, a_shape, name):
-    """Raises if the known dimensions of the shapes do not match a mode."""
+    """Raises a `ValueError` if the known dimensions match no mode."""
     x_shape, a_shape = tuple(x_shape), tuple(a_shape)
     received = f"Received: x of shape {x_shape} and a of shape {a_shape}"
     if (len(x_shape), len(a_shape)) not in RANKS:
@@ -188,7 +188,7 @@ def _sparse_mixed(a, x):
 
 
 def _sparse_batch(a, x):
-    """Multiplies with a block-diagonal matrix of all graphs."""
+    """Multiplies `x` by the block-diagonal matrix of all graphs."""
     graphs, nodes, features = tf.unstack(tf.shape(x, out_type=tf.int64))
     graph, row, column = tf.unstack(a.indices, axis=1)
     union = tf.SparseTensor(
@@ -223,8 +223,8 @@ def _row_sums(a):
 class NormalizationCheck:
     """Warns once if an adjacency matrix is not normalized.
 
-    Raises if it is not finite. Both are detected from the mean of the row sums.
-    Only some rows of a dense matrix are checked.
+    Raises a `ValueError` if the matrix is not finite. Both checks use the mean
+    of the row sums. Only some rows of a dense matrix are checked.
 
     Args:
         name: String. The name of the layer, for messages.

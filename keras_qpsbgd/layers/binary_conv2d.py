@@ -22,7 +22,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
     `BinaryLayer`. A convolution is a dense layer on patches. Each position in
     each image is a row with kernel height x kernel width x channels inputs. The
     weights and the saved file have the same format as those of `Conv2D`, except
-    that `output_scale="channel"` adds a weight. `layer.binary_kernel` contains
+    that `output_scale="channel"` adds a weight. `layer.binary_kernel` returns
     the levels of the weights, which are +1 and -1 if `bits=1`.
 
     The layer takes the arguments of `Conv2D`, in the same order and with the
@@ -114,14 +114,14 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         self.mark_binary(self.kernel)
 
     def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
-        # Always channels last. On a CPU, TensorFlow has no other convolution.
-        # On a GPU, it converts the layout itself.
+        # Always use channels last. On a CPU, TensorFlow supports no other
+        # layout. On a GPU, it converts the layout itself.
         outputs = tf.nn.convolution(
             self._channels_last(inputs),
             binary_kernel,
             strides=self.strides,
             padding=self.padding.upper(),
-            # Without it, second derivatives fail in eager execution.
+            # Without this argument, second derivatives fail in eager mode.
             data_format="NHWC",
             dilations=self.dilation_rate,
         )
@@ -139,8 +139,8 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         positions = [shape[axis] for axis in axes]
         if None in positions:
             return self._patches(images, 1)
-        # First fewer positions, because neighbors are similar, then fewer
-        # images.
+        # Use fewer positions first, because neighbors are similar, and then
+        # fewer images.
         stride = max(1, round((math.prod(positions) / POSITIONS) ** 0.5))
         used = math.prod(-(-size // stride) for size in positions)
         images = rows.evenly_spaced(images, -(-count // used))

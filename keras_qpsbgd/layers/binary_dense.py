@@ -31,8 +31,8 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
     As in `Dense`, inputs of any rank are multiplied along their last axis, and
     masks are passed on. The weights and the saved file have the same format as
     those of `Dense`, except that `output_scale="channel"` adds a weight.
-    `layer.binary_kernel` contains \(q\), which are the weights +1 and -1 if
-    `bits=1`.
+    `layer.binary_kernel` returns \(q\). If `bits=1`, these are the weights +1
+    and -1.
 
     The layer takes the arguments of `Dense`, in the same order and with the
     same defaults. `lora_rank` and `quantize` are not supported, because the
@@ -108,7 +108,8 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         return tf.reshape(inputs, (-1, self._mark.num_variables))
 
     def sample_rows(self, inputs: Any, count: int) -> Any:
-        # Samples differ more than the positions of a sequence or an image.
+        # Samples differ more than positions of a sequence or an image do, so
+        # fewer of them are enough.
         count = SAMPLES if len(inputs.shape) == 2 else count
         return super().sample_rows(inputs, count)
 
@@ -128,7 +129,7 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
                 and the weights, without `output_scale`.
             column: Scalar integer tensor (optional). If it is given, `product`
                 contains only this column and has the shape `(...)`. The
-                activation must be elementwise. Defaults to `None`.
+                activation must then be elementwise. Defaults to `None`.
         """
         if column is None:
             return self._finished(self._scaled(product))

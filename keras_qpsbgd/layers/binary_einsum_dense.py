@@ -11,7 +11,7 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 @_keras.register
 class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
-    r"""Dense layer for inputs with several feature axes, with binary weights.
+    r"""Einsum dense layer with binary weights, or weights of up to four bits.
 
     The layer is a `keras.layers.EinsumDense` that computes with the sign of its
     kernel \(\Omega\) or, if `bits > 1`, with the weights described in
@@ -49,9 +49,9 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
         output_scale: `"fan_in"`, `"channel"` or `None`. `"fan_in"` divides the
             product by the square root of the number of inputs \(n\), the size
             of the axes that are summed over. `"channel"` multiplies it by the
-            trainable weight `scale`, which starts at \(1 / \sqrt n\) and has
-            one entry per output, in one axis. `None` does not scale it.
-            Defaults to `"fan_in"`.
+            trainable weight `scale`, a vector with one entry per output, which
+            starts at \(1 / \sqrt n\). `None` does not scale it. Defaults to
+            `"fan_in"`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by in training. `ProxQuant` requires `"latent"`; see
             `BinaryLayer`. Defaults to `"binary"`.

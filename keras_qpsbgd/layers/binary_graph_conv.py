@@ -76,9 +76,9 @@ class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
 
     Raises:
         ValueError: If an argument is invalid, if the shapes of `x` and `a` do
-            not match, or (in training) if `a` is not finite. If an error occurs
-            only when a `tf.function` runs, as in `fit`, it is TensorFlow's
-            `InvalidArgumentError`.
+            not match, or (in training) if `a` is not finite. If the error
+            occurs while a `tf.function` runs, as in `fit`, TensorFlow raises an
+            `InvalidArgumentError` instead.
 
     Example:
         ```python
@@ -144,9 +144,9 @@ class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
     def preprocess(a: Any) -> Any:
         r"""Normalizes an adjacency matrix to \(D^{-1/2} (A + I) D^{-1/2}\).
 
-        This is the filter of `GCNConv`. You can pass a SciPy matrix to `fit` or
-        to a loader. To call a layer, convert it with `.toarray()` or with
-        Spektral's `sp_matrix_to_sp_tensor`.
+        This is the filter of `GCNConv`. You can pass the SciPy matrix that it
+        returns to `fit` or to a loader. To call a layer, convert the matrix
+        with `.toarray()` or with Spektral's `sp_matrix_to_sp_tensor`.
 
         Args:
             a: NumPy array of shape `(nodes, nodes)` or `(graphs, nodes,

@@ -3,8 +3,8 @@ r"""Base class of the binary layers.
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
 weights") and computes with its rounded weights \(W\) (see `rounding`). It uses
 the straight-through gradient, which ignores the rounding, so it trains with any
-Keras optimizer. In a training pass, it also passes its rows to the `statistics`
-of the kernel, if the optimizer asked for them.
+Keras optimizer. In a training pass, it also passes its rows to the observer of
+the kernel (see `statistics`), if the optimizer has connected one.
 """
 
 import math
@@ -200,9 +200,8 @@ class BinaryLayer(AdaptedLayer):
     def binary_kernel(self) -> tf.Tensor:
         """The levels of the weights, odd integers in the dtype of the kernel.
 
-        With one bit, they are the weights of +1 and -1 that the layer computes
-        with. With more, the layer computes with the levels divided by the
-        largest one, `2**bits - 1`.
+        With one bit, they are the weights +1 and -1. With more bits, the
+        weights are the levels divided by the largest level, `2**bits - 1`.
         """
         kernel = tf.convert_to_tensor(self._marked_kernel())
         return levels(kernel, self.bits)
@@ -278,7 +277,7 @@ class BinaryLayer(AdaptedLayer):
         return self._scaled(product)
 
     def _training_product(self, inputs, kernel):
-        """Multiplies, and passes the rows to the observer of the kernel."""
+        """Multiplies, and passes the rows to the observer, if there is one."""
         weights = binarize(kernel, self.bits)
         observer = self._mark.begin_pass()
         if observer is None:
@@ -346,15 +345,15 @@ class BinaryLayer(AdaptedLayer):
         return self.sample_rows(inputs, count)
 
     def sample_rows(self, inputs: Any, count: int) -> Any:
-        """Returns `rows` for a part of the inputs.
+        """Returns a sample of the rows of the inputs.
 
         Define this method in a subclass if the rows need much more memory than
-        the inputs. By default, computes all rows.
+        the inputs. The default implementation computes all rows first.
 
         Args:
             inputs: The inputs of `binary_call`.
-            count: Integer. The number of rows that is enough. The result may
-                have more.
+            count: Integer. The number of rows needed. The result may have more,
+                or fewer if the inputs have fewer.
 
         Returns:
             A tensor of shape `(B, n)`.

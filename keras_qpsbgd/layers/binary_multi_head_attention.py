@@ -1,4 +1,4 @@
-"""Multi-head attention with projections of few bits, or frozen."""
+"""Multi-head attention layers with binary or frozen projections."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class BinaryMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
 
     The layer is a `keras.layers.MultiHeadAttention` in which the projections of
     query, key, value and output are `BinaryEinsumDense` layers. Each of them
-    has its own QUBO. The attention itself is the same.
+    has its own QUBO. The attention itself is unchanged.
 
     Args:
         *args: Positional arguments of `MultiHeadAttention`, such as `num_heads`
@@ -60,7 +60,7 @@ class BinaryMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras creates the projections itself, in a method that differs between
         # its versions. Replace them as soon as they are assigned, before they
-        # are tracked and built. No private name of Keras is needed.
+        # are tracked and built. This needs no private Keras names.
         is_dense = isinstance(value, _keras.keras.layers.EinsumDense)
         if is_dense and not isinstance(value, BinaryEinsumDense):
             config = {**value.get_config(), **self._binary_arguments}
@@ -83,12 +83,12 @@ class BinaryMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
 
 @_keras.register
 class FrozenMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
-    """A `keras.layers.MultiHeadAttention` that `quantize` has frozen.
+    """A `keras.layers.MultiHeadAttention` frozen by `quantize`.
 
-    The layer computes what `keras.layers.MultiHeadAttention` computes. If it is
-    saved with `trainable = False`, it is still frozen after loading. Keras 3
-    would train the projections of a loaded `MultiHeadAttention`, because it
-    creates them in `build` without this flag.
+    The layer has the same outputs as `keras.layers.MultiHeadAttention`. If it
+    is saved with `trainable = False`, it is still frozen after loading. In
+    Keras 3, the projections of a loaded `MultiHeadAttention` are trainable,
+    because `build` creates them without this flag.
     """
 
     if _keras.KERAS_3:

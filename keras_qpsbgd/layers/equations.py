@@ -51,9 +51,10 @@ def num_output_axes(equation: str) -> int | None:
     """Returns the number of output axes of the kernel of `BinaryEinsumDense`.
 
     Returns:
-        Integer, or `None` if the layer does not support the equation. The
-        contracted axes must be the last axes of the inputs and the first of the
-        kernel, and the other axes of the kernel the last axes of the outputs.
+        Integer, or `None` if the layer does not support the equation. In a
+        supported equation, the contracted axes are the last axes of the inputs
+        and the first axes of the kernel. The other kernel axes are the last
+        axes of the outputs.
     """
     parsed = parse(equation)
     contracted, free = "".join(parsed.contracted), "".join(parsed.free)

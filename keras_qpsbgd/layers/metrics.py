@@ -24,16 +24,16 @@ class FlipRatio(keras.metrics.Metric):
     works with every optimizer, `steps_per_execution`, XLA, mixed precision and
     `MirroredStrategy`.
 
-    - `evaluate` changes no weights, so there (and in `val_...` logs) the metric
-      is zero.
+    - `evaluate` changes no weights, so the metric is zero there and in the
+      `val_...` logs.
     - With gradient accumulation, a step that only accumulates changes no weight
       and counts as zero.
     - The comparison restarts when Keras resets its metrics, at the start of
       every epoch. In a loop of `train_on_batch`, call `model.reset_metrics()`
       after you change weights yourself. In a custom loop, call `reset_state()`
       before the first step and `update_state()` after each step.
-    - With `run_eagerly=True`, Keras creates metrics after the first step, which
-      is then not counted. Call `reset_state()` before `fit` to count it.
+    - With `run_eagerly=True`, Keras creates metrics after the first step, so
+      this step is not counted. Call `reset_state()` before `fit` to count it.
     - A saved model does not store which layer the metric belongs to. After
       loading, the metric returns `nan` and warns. To continue with a new
       metric, compile the model again:
@@ -44,7 +44,7 @@ class FlipRatio(keras.metrics.Metric):
         layer: A binary layer of the model. `None` means that the layer is
             unknown, as after loading.
         name: String (optional). Defaults to the name of the layer followed by
-            `"_flip_ratio"`.
+            `"_flip_ratio"`, or to `"flip_ratio"` if `layer` is `None`.
         dtype: The dtype of the result (optional). Defaults to `None`, which
             means `keras.backend.floatx()`.
 
@@ -84,8 +84,8 @@ class FlipRatio(keras.metrics.Metric):
         if name is None:
             name = "flip_ratio" if layer is None else f"{layer.name}_flip_ratio"
         super().__init__(name=name, dtype=dtype)
-        # Keras would track the layer as a part of the metric and save its
-        # weights there.
+        # Use a weak reference. Otherwise, Keras would track the layer as part
+        # of the metric and save its weights with it.
         self._layer = (lambda: None) if layer is None else weakref.ref(layer)
         self._total = self.add_weight(name="total", initializer="zeros")
         self._steps = self.add_weight(name="steps", initializer="zeros")
@@ -114,7 +114,8 @@ class FlipRatio(keras.metrics.Metric):
             self._remember_levels()
             if tf.executing_eagerly():
                 return  # the weights before this step are unknown
-            # While a step is traced, the weights are those before it.
+            # During tracing, the weights still have their values from before
+            # the step.
         changed = tf.convert_to_tensor(self._levels) != levels
         share = tf.reduce_mean(tf.cast(changed, self._total.dtype))
         self._total.assign(self._total + share)

@@ -28,7 +28,7 @@ def levels(x, bits):
 
 
 def binarize(kernel, bits=1):
-    """Returns the weights, `levels / L`. The backward pass is the identity."""
+    """Returns the weights `levels / L`, with the gradient of the identity."""
 
     @tf.custom_gradient
     def straight_through(kernel):

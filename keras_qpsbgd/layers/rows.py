@@ -1,7 +1,7 @@
 """Rows that are multiplied by the kernel of a layer.
 
-The rows of a convolution are patches of its images. A layer that does not
-define its rows has those of the Jacobian of its product.
+The rows of a convolution are patches of its images. If a layer does not define
+`rows`, the rows of the Jacobian of its product are used.
 """
 
 import math
@@ -17,8 +17,9 @@ MAX_SLICES = 49
 def patches(images, kernel_size, strides, dilations, padding):
     """Returns the patch at each output position of a convolution.
 
-    On a GPU, compiled programs extract patches with a convolution, which is
-    slower than slices and rounds the inputs to 11 bits.
+    On a GPU, this function slices the images. `tf.image.extract_patches` would
+    use a convolution in compiled programs, which is slower and rounds the
+    inputs to 11 bits.
 
     Args:
         images: Tensor of shape `(batch, height, width, channels)`.
@@ -90,7 +91,7 @@ def jacobian_rows(multiply, inputs, weights):
 
 
 def jacobian_kept(upstream):
-    """Returns which rows are part of a problem. See `statistics.normalized`.
+    """Returns a mask of the rows to keep. See `statistics.normalized`.
 
     As in layers that define `rows`, a row is kept if any entry along the last
     axis has a gradient, even if its own gradient is zero.
@@ -109,7 +110,7 @@ def evenly_spaced(tensor, count):
     fewer than `2 * count`.
     """
     size = tf.shape(tensor)[0]
-    # A slice with this step would be slower.
+    # Slicing with a stride would be slower.
     chosen = tf.range(0, size, tf.maximum(size // count, 1))
     return tf.gather(tensor, chosen)
 
@@ -118,7 +119,7 @@ def to_dense(sparse):
     """Converts a sparse tensor to a dense one.
 
     The entries may be in any order, and repeated entries are summed, as in
-    sparse products. `tf.sparse.to_dense` raises in both cases.
+    sparse products. `tf.sparse.to_dense` raises an error in both cases.
     """
     shape = tf.cast(sparse.dense_shape, sparse.indices.dtype)
     dense = tf.scatter_nd(sparse.indices, sparse.values, shape)

@@ -33,8 +33,8 @@ from keras_qpsbgd.qubo import ops
 
 # More rows barely change a moving average.
 MAX_ROWS = 1024
-# Inputs with a larger root mean square are not scaled. That of pixels from 0 to
-# 255 is about 70 to 140.
+# Inputs with a larger root mean square are considered unscaled. For pixels from
+# 0 to 255, it is about 70 to 140.
 MAX_INPUT = 30.0
 # Attribute of a binary kernel.
 _MARK = "_keras_qpsbgd_mark"
@@ -44,7 +44,7 @@ class BinaryKernel:
     """Marks a variable as a binary kernel and describes its layer.
 
     Args:
-        kernel: Keras variable. Gets this object as an attribute.
+        kernel: Keras variable. This object is stored as an attribute of it.
         num_variables: Integer. The number n of inputs of each output.
         num_columns: Integer. The number m of outputs.
         name: String. The name of the layer, for messages.
@@ -92,16 +92,16 @@ class BinaryKernel:
 
 
 def mark_of(variable):
-    """Returns the `BinaryKernel` of a variable, `None` if it is not binary."""
+    """Returns the `BinaryKernel` of a variable, or `None` if not binary."""
     return getattr(variable, _MARK, None)
 
 
 def names_of(marks):
-    """Returns a different name for each binary kernel of a model.
+    """Returns a unique name for each binary kernel of a model.
 
-    This is the name of its layer. Layers with the same name in different models
-    or layers have their path, such as `encoder/dense`, and layers with the same
-    path have a number, such as `dense#2`.
+    This is the name of its layer. If several layers have the same name, their
+    paths are used, such as `encoder/dense`. If several have the same path, a
+    number is added, such as `dense#2`.
 
     Args:
         marks: List of `BinaryKernel`.
@@ -111,7 +111,8 @@ def names_of(marks):
     """
     names = {mark: mark.name for mark in marks}
     for mark in _repeated(names):
-        # Keras 3 has paths, and legacy Keras has paths as names.
+        # Variables of Keras 3 have a path. In legacy Keras, the name is the
+        # path.
         path = getattr(mark.kernel, "path", mark.kernel.name)
         names[mark] = path.rpartition("/")[0] or mark.name
     numbers = collections.Counter()
@@ -130,7 +131,7 @@ def _repeated(names):
 
 @contextlib.contextmanager
 def observing(observers):
-    """Connects other observers, and the former ones again when it exits.
+    """Connects other observers, and restores the previous ones on exit.
 
     Args:
         observers: Dictionary that maps each `BinaryKernel` to its observer.
@@ -151,10 +152,10 @@ class Observer:
     A subclass defines `add`, or sets `changes_gradient` and defines `gradient`.
 
     Attributes:
-        max_rows: Integer. The number of rows that is enough, or `None` for all
-            rows.
-        changes_gradient: Boolean. Whether the backward pass calls `gradient`,
-            instead of the forward pass `add`.
+        max_rows: Integer. The number of rows that the observer needs, or `None`
+            for all rows.
+        changes_gradient: Boolean. Whether the backward pass calls `gradient`.
+            Otherwise, the forward pass calls `add`.
     """
 
     max_rows: Optional[int] = None
@@ -185,15 +186,16 @@ class MovingCovariance(Observer):
 
     $$C \leftarrow d \, C + (1 - d) \frac{X^T X}{\mathrm{tr} X^T X}$$
 
-    Rows that are not finite change nothing. The average starts at zero. Its
-    scale does not matter, so it needs no correction at the start.
+    If any row of a batch is not finite, the batch does not change the average.
+    The average starts at zero. Its scale does not matter, so it needs no bias
+    correction.
 
     Args:
         variable: Variable of shape `(blocks, width, width)`. With several
             replicas, it must average what they assign.
         decay: Float. The decay d.
-        watches_size: Boolean. Whether to keep the size of the last rows.
-            Defaults to `False`.
+        watches_size: Boolean. Whether to store the root mean square of the last
+            rows. Defaults to `False`.
     """
 
     max_rows = MAX_ROWS
@@ -244,7 +246,7 @@ def warning_of_size(name, size):
         size: Float. The root mean square of its inputs.
 
     Returns:
-        A string, or `None` if the inputs are not too large, or not finite.
+        A string, or `None` if the size is not too large or is not finite.
     """
     if not MAX_INPUT < size < math.inf:
         return None
@@ -277,7 +279,7 @@ class BatchCouplings(Observer):
         self.total = total
 
     def clear(self):
-        """Starts the next sum."""
+        """Resets the sum to zero."""
         self.total.assign(tf.zeros(self.total.shape))
 
     def gradient(self, rows, row_gradients, kept):
@@ -323,12 +325,12 @@ def normalized(rows, row_gradients, kept=None):
 
 
 def observed(observer, kernel, product, rows_of):
-    """Returns a product with the kernel's gradient from an observer.
+    """Returns a product whose gradient for the kernel is the observer's.
 
     Args:
         observer: `Observer` that changes the gradient.
         kernel: Tensor. The value of the kernel.
-        product: Tensor, which does not depend on `kernel` otherwise.
+        product: Tensor. Must not depend on `kernel` in any other way.
         rows_of: Function of the gradient of the product. Returns the arguments
             of `Observer.gradient`.
     """

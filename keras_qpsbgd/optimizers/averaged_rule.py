@@ -13,15 +13,16 @@ $$\tilde M = \beta^2 M + (1 - \beta^2) G , \qquad
   M \leftarrow \beta M + (1 - \beta) G , \qquad
   V \leftarrow \gamma V + (1 - \gamma) \, \mathrm{mean}(G^2) .$$
 
-As in Adam, all averages start at zero. A hat divides them by the sum of the
-weights that gradients have so far. The average gradient in units of the size of
-a gradient is \(U\), and its size is \(\rho\):
+As in Adam, all averages start at zero. A hat means division by the sum of the
+weights of all gradients so far. \(U\) is the average gradient in units of the
+typical size of a gradient, and \(\rho\) is the size of \(U\):
 
 $$U = \frac{\hat M}{\sqrt{\hat V}} , \qquad \rho = \mathrm{rms}(U) .$$
 
 \(\rho\) is 1 if the gradients of all steps agree. It is small if they are
-noise, or smaller than they were in the last thousand steps. The step follows
-it, \(\Omega_j \leftarrow \Omega_j - \alpha \rho g_j\), and so do the fields:
+noise, or smaller than they were in the last thousand steps. The step is
+proportional to it, \(\Omega_j \leftarrow \Omega_j - \alpha \rho g_j\), and so
+are the fields:
 
 $$Q = C , \qquad s_j = -2 \kappa f U_j , \qquad
   f = \sqrt{\tfrac1n \sum_i \sum_{l \ne i} C_{il}^2} .$$
@@ -44,7 +45,7 @@ from keras_qpsbgd.qubo import ops
 
 # The decay of V, as in Adam.
 MEMORY = 0.999
-# The number of scalars of `averages`.
+# The length of `Averages.scalars`.
 SCALARS = 4
 
 
@@ -97,7 +98,8 @@ class Averaged(Rule):
         Args:
             marks: List of `statistics.BinaryKernel`.
             is_connected: Boolean. Whether `connect` was called before the step.
-                TensorFlow traces a function again if it creates variables.
+                If not, the step creates variables, so TensorFlow traces it
+                again and no warning is needed.
             warn_once: Function of a key and a message.
         """
         names = self.missed(marks)
@@ -188,7 +190,7 @@ def averages(gradient, momentum, scalars, beta):
     Returns:
         `Averages`.
     """
-    # One operation fewer than two calls of `average`.
+    # This takes one operation fewer than two calls of `average`.
     change = gradient - momentum
     ahead = gradient - beta**2 * change
     square = average(scalars[0], mean_square(gradient), MEMORY)
@@ -247,7 +249,7 @@ def scaled(covariance, gradient, ahead, factor, is_coupled, start=None):
         factor: See `scales`.
         is_coupled: See `scales`.
         start: Tensor of shape `(n, m)` (optional). States of the last update,
-            zero for entries that it held.
+            zero for entries that it held. Defaults to `None`.
 
     Returns:
         List of `ops.Problem`, one for each block.

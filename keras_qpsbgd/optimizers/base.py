@@ -127,7 +127,7 @@ class BinaryOptimizer(_keras.Optimizer):
         """
 
     def add_zeros(self, marks, name):
-        """Returns a variable of zeros for each kernel, by `variable_key`."""
+        """Maps the `variable_key` of each kernel to a variable of zeros."""
         return {
             self.variable_key(mark.kernel): self.add_variable_from_reference(
                 mark.kernel, name
@@ -284,7 +284,7 @@ class BinaryOptimizer(_keras.Optimizer):
     def is_updated(self, gradient, variable):
         """Returns whether the variable is a binary kernel with a gradient.
 
-        A scalar gradient is a placeholder for no gradient.
+        A scalar gradient is a placeholder for a missing gradient.
         """
         is_binary = self.variable_key(variable) in self._binary
         return is_binary and gradient.shape.rank != 0
@@ -306,9 +306,9 @@ class BinaryOptimizer(_keras.Optimizer):
         return getattr(self, "gradient_accumulation_steps", None)
 
     def _check_accumulation(self):
-        """Raises where Keras's optimizers would fail with an obscure error.
+        """Raises a `ValueError` where Keras would raise an unclear error.
 
-        They merge the replicas inside of a `tf.cond`.
+        Keras optimizers merge the replicas inside a `tf.cond`.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if self._accumulates() and replicas > 1 and not tf.executing_eagerly():

@@ -33,9 +33,9 @@ class SignSGD(BinaryOptimizer):
     $$m \leftarrow \beta m + (1 - \beta) g , \qquad
       \Omega \leftarrow \Omega - \alpha \, \mathrm{sign}(m) .$$
 
-    All steps have the same size. Those of `QPSBGD` follow the size of the
-    gradient, and their directions come from a QUBO. `real_optimizer` updates
-    every other variable.
+    All steps have the same size. In contrast, the step size of `QPSBGD` depends
+    on the gradient, and the direction comes from a QUBO. `real_optimizer`
+    updates every other variable.
 
     Args:
         learning_rate: A float, a
@@ -132,9 +132,10 @@ class ProxQuant(BinaryOptimizer):
     Create the layers with `training_weights="latent"`. In training (every call
     in which `training` is not `False`) they then multiply by the real kernel.
     In `evaluate` and `predict` they multiply by the binary weights. The loss
-    that `fit` shows is the loss of the real weights. The weights are binary at
-    the end of training if \(\lambda_t\) has become large enough. The total
-    distance that a weight is pulled is \(\alpha \sum_t \lambda_t\).
+    that `fit` reports is the loss of the real weights. The weights are binary
+    at the end of training if \(\lambda_t\) has become large enough. The total
+    distance that the regularizer pulls a weight is at most
+    \(\alpha \sum_t \lambda_t\).
 
     `real_optimizer` updates every other variable.
 
@@ -244,7 +245,7 @@ class ProxQuant(BinaryOptimizer):
 
 
 def prox(theta, distance, bits=1):
-    """Moves `theta` by `distance` toward its binary weight, not past it."""
+    """Moves `theta` toward its binary weight, by at most `distance`."""
     weight = binarize(theta, bits)
     away = theta - weight
     return weight + tf.sign(away) * tf.maximum(tf.abs(away) - distance, 0.0)

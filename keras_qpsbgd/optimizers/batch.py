@@ -1,4 +1,4 @@
-"""One update for the batches of several replicas and several steps."""
+"""Combines the batches of several replicas and steps in one update."""
 
 import tensorflow as tf
 
@@ -34,7 +34,8 @@ class Accumulation:
             grads: List of gradients of this step on this replica.
             marks: List of `statistics.BinaryKernel`.
             scale: Float. The scale of the loss.
-            sums_replicas: Boolean. Whether gradients are not summed yet.
+            sums_replicas: Boolean. Whether to sum the gradients over replicas,
+                because the caller has not.
 
         Returns:
             List of float32 tensors of shape `(n, m)`.
@@ -64,7 +65,7 @@ class Accumulation:
         return (iterations + 1) % self.steps == 0 if self.steps else True
 
     def store(self, grads, marks, is_complete):
-        """Stores the sums, or starts the next ones."""
+        """Stores the sums, or resets them at the end of an update."""
         if self.steps:
             for grad, mark in zip(grads, marks):
                 kept = tf.where(is_complete, tf.zeros_like(grad), grad)

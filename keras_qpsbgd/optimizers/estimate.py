@@ -1,4 +1,4 @@
-"""What `QPSBGD` tells about its solver: reports and estimates."""
+"""Solver reports and QPU time estimates of `QPSBGD`."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ class SolverInfo:
         figures, and `total` sums them. Print the report to see a table. It is
         empty for backends that solve in the graph.
 
-        Layers with the same name in different models or layers have their path,
-        such as `encoder/dense`, or a number, such as `dense#2`, if they have
-        the same path, too.
+        If several layers have the same name, the report uses their paths, such
+        as `encoder/dense`. If several have the same path, it adds a number,
+        such as `dense#2`.
 
         Returns:
             A copy of the current `SolverReport`.
@@ -136,11 +136,11 @@ class SolverInfo:
     def estimate(self, model: Any, steps: int) -> QpuEstimate:
         """Estimates the QPU time of training a model.
 
-        It connects to the solver if necessary, but sends no problem. If the
-        backend uses no QPU time, the estimate is zero, and its `note` says why.
-        If the backend has no estimate, as for a `dimod.Sampler`, it is NaN.
-        `callbacks.SolverProgress` logs this estimate when `fit` starts, and
-        warns if it exceeds the budget.
+        This method connects to the solver if necessary, but submits no problem.
+        If the backend uses no QPU time, the estimate is zero, and its `note`
+        says why. If the QPU time is unknown, as for a `dimod.Sampler`, the
+        estimate is NaN. `callbacks.SolverProgress` logs this estimate when
+        `fit` starts, and warns if it exceeds the budget.
 
         Args:
             model: A built `keras.Model` with binary layers.
@@ -187,7 +187,8 @@ class SolverInfo:
             left = max(0.0, budget.remaining())
         affordable = updates
         if left is not None and cost.seconds > 0:
-            # Tolerates rounding errors of a budget for exactly these steps.
+            # The small tolerance absorbs rounding errors if the budget covers
+            # exactly these steps.
             affordable = min(updates, math.floor(left / cost.seconds + 1e-9))
         fits = affordable == updates
         return QpuEstimate(

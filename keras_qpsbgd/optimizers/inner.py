@@ -39,7 +39,8 @@ def inner_optimizer(outer, real_optimizer, real_only):
 
     Raises:
         ValueError: If the inner optimizer has a rule for binary kernels, uses
-            `use_ema`, or already has another value for an argument.
+            `use_ema`, or already has another value for an argument, or if more
+            than one kind of gradient clipping is set.
     """
     inner = _keras.get_optimizer(real_optimizer)
     # Only a `BinaryOptimizer` has this attribute.

@@ -23,7 +23,7 @@ def free_with(owner):
     traced. It does nothing in eager mode.
 
     Args:
-        owner: Object to which the graph has no reference.
+        owner: Object that the graph does not reference.
     """
     table = _table()
     if tf.executing_eagerly() or table is None:
@@ -35,7 +35,7 @@ def free_with(owner):
 
 
 def current_graphs():
-    """Returns the graph that is being traced and those it is nested in.
+    """Returns the graph being traced and the graphs that enclose it.
 
     Outside of a `tf.function`, this is the list `[None]`.
     """
@@ -52,7 +52,7 @@ def current_graphs():
 
 
 def _table():
-    """Returns TensorFlow's gradients by name, or `None` if not found."""
+    """Returns TensorFlow's table of gradients, or `None` if not found."""
     registry = getattr(tf_ops, "gradient_registry", None)
     return getattr(registry, "_registry", None)
 

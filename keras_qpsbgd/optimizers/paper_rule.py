@@ -70,7 +70,7 @@ class Paper(Rule):
         self.observers[mark].clear()
 
     def drop(self, accumulated):
-        """Drops the rows since the last update."""
+        """Discards the rows since the last update."""
         for observer in self.observers.values():
             observer.clear()
         for gradient in accumulated:

@@ -63,8 +63,8 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
     layers compute \(C\) in training passes (all calls in which `training` is
     not `False`).
 
-    With Keras 3, `model.compile("qpsbgd")` also uses this optimizer, with its
-    defaults. Legacy Keras needs an instance.
+    With Keras 3, `model.compile("qpsbgd")` also selects this optimizer, with
+    default arguments. Legacy Keras needs an instance.
 
     Args:
         learning_rate: A float, a
@@ -74,18 +74,18 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             agree. Use a schedule that decays to zero. The best rate does not
             depend on the width of the layers. Deep networks without
             normalization prefer about `0.005`. Set the rate of the other
-            variables with `optimizer.real_optimizer.learning_rate`; with batch
-            normalization, about `0.01`. Defaults to `0.01`.
+            variables with `optimizer.real_optimizer.learning_rate`. With batch
+            normalization, use about `0.01`. Defaults to `0.01`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
             configuration, such as `{"name": "gurobi", "work_limit": 1.0}`.
             Defaults to `"native"`.
-        kappa: Float. The ratio of the force of the gradient on a variable to
-            the force of the couplings, if all gradients agree. With noisy
+        kappa: Float > 0. The ratio of the force of the gradient on a variable
+            to the force of the couplings, if all gradients agree. With noisy
             gradients, the ratio is smaller. It does not depend on the scale of
-            the loss or the inputs. Values from 10 to 30 work everywhere. Try
-            `30` with few labels, as on graphs. Defaults to `10.0`.
+            the loss or the inputs. Values from 10 to 30 work for all models.
+            Try `30` with few labels, as on graphs. Defaults to `10.0`.
         momentum: Float in [0, 1). The decay of the moving average of the
             gradient. Defaults to `0.9`.
         covariance_decay: Float in [0, 1). The decay of the moving average of
@@ -107,7 +107,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
             - `"raise"`: ends training with an error whose message contains
               `SolverError`. All variables stay unchanged, except for moving
               statistics of the forward pass, such as \(C\). With
-              `rule="paper"`, gradient accumulation starts again.
+              `rule="paper"`, gradient accumulation restarts.
             - `"hold"`: continues training without updating the layer. The
               moving average of its gradient is updated.
             - A backend: solves the QUBO with this backend instead. If it also
@@ -210,8 +210,8 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
 
     def build(self, variables: Any) -> None:
         super().build(variables)
-        # Replicas run one after the other and must all do the same, so if the
-        # first one builds the optimizer, `apply` connects it afterwards.
+        # Replicas run one after the other and must all run the same operations.
+        # If the first one builds the optimizer, `apply` connects it afterwards.
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             self._connect()
@@ -241,8 +241,11 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
 
         Raises:
             ValueError: If the gradients and variables do not match each other
-                or the optimizer, or if XLA compiles the step and the backend
-                solves on the host.
+                or the optimizer, if XLA compiles the step and the backend
+                solves on the host, or if `rule="paper"` and the optimizer was
+                not built before the step.
+            BackendUnavailable: If the backend cannot run or cannot solve a
+                layer.
         """
         grads = list(grads)
         if not grads:
@@ -358,9 +361,9 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
     ) -> None:
         """Moves one kernel against its states.
 
-        Keras calls this method with states instead of a `gradient`. The states
-        are summed over replicas and may be averaged. Both scale them by a
-        positive factor, which this method removes.
+        Keras passes the states as the `gradient`. It sums them over replicas
+        and may average them. Both operations scale the states by a positive
+        factor, which this method removes.
         """
         if not self.is_updated(gradient, variable):
             return
@@ -375,7 +378,7 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
         self.update_rule.drop(self._accumulation.sums.values())
 
     def finalize_variable_values(self, var_list: Any) -> None:
-        """Warns about the training. Keras calls this at the end of `fit`."""
+        """Warns about problems in training. Keras calls this after `fit`."""
         self._warn()
         super().finalize_variable_values(var_list)
 

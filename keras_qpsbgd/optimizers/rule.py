@@ -1,14 +1,15 @@
 """Base class of the two rules of `QPSBGD`.
 
-A rule says how gradient and statistics become QUBOs, and owns the state that it
+A rule turns gradients and statistics into QUBOs, and owns the state that it
 keeps from one update to the next. `QPSBGD` calls it in this order:
 
-1. `build` creates its variables, `connect` asks the layers for statistics.
-2. In a step, `check` tells whether the layers computed them, `averages`
-   receives the gradient of a kernel, and `layer_problems` returns its QUBOs.
+1. `build` creates its variables, and `connect` asks the layers for statistics.
+2. In a step, `check` warns or raises if a layer did not compute them,
+   `averages` receives the gradient of a kernel, and `layer_problems` returns
+   its QUBOs.
 3. After the solve, `store` keeps the new state, the kernel moves by `step_size`
-   learning rates, and `store_states` keeps the solution. `drop` runs instead if
-   the solve fails or a gradient is not finite.
+   times the learning rate, and `store_states` keeps the solution. `drop` runs
+   instead if the solve fails or a gradient is not finite.
 """
 
 import numbers
@@ -126,7 +127,7 @@ class Rule:
             self.states[mark].assign(states)
 
     def drop(self, accumulated):
-        """Drops what is no longer valid after a skipped update.
+        """Discards state that is no longer valid after a skipped update.
 
         Args:
             accumulated: The variables of a gradient accumulation.
@@ -141,7 +142,7 @@ def block_problems(couplings, fields, informative, start=None):
         fields: Tensor of shape `(n, m)`.
         informative: See `ops.Problem`, shape `(n, m)`.
         start: Tensor of shape `(n, m)` (optional). States of the last update,
-            zero for entries that it held.
+            zero for entries that it held. Defaults to `None`.
     """
     if start is not None:
         # Entries without a start get the state that their field prefers.

@@ -29,10 +29,10 @@ class Skipping:
             tensors: List of tensors.
             update: Function that applies the update.
             arguments: Arguments of `update`.
-            skip: Function without arguments. A step that XLA compiles may not
-                call it.
-            changed: List of all variables that `update` may change, if the step
-                is one compiled program, or `None`.
+            skip: Function without arguments. It is not called if `changed` is
+                given.
+            changed: List of all variables that `update` may change if the step
+                is one compiled program. Otherwise `None`.
         """
         finite = _true_on_all_replicas(ops.is_finite(tensors))
         if changed is not None:
@@ -64,8 +64,9 @@ def _update_and_undo(condition, update, arguments, variables):
     """Calls `update(*arguments)`, and undoes it unless `condition` is true.
 
     In compiled programs this is faster than a branch, which copies its
-    condition to the host and all of its operands on the device. The choice
-    between two values is part of the operation that computes the new one.
+    condition to the host and all of its operands on the device. The compiler
+    fuses the choice between the old and the new value into the operation that
+    computes the new one.
 
     Args:
         condition: Scalar Boolean tensor.
@@ -122,4 +123,4 @@ def _update_or_skip(condition, update, arguments, skip):
 
 
 def _none(_):
-    """Returns `None`, because branches of `tf.cond` must return the same."""
+    """Returns `None`, because both branches of `tf.cond` must match."""

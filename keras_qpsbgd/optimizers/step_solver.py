@@ -3,14 +3,15 @@
 A recorder is any object with three methods.
 
 - `wants(step, layer)` returns whether to record a layer in an update. While a
-  graph is traced, `step` is a tensor and so is the result, unless the layer is
-  never recorded.
+  graph is traced, `step` is a tensor. The result is then also a tensor, or
+  `False` if the layer is never recorded.
 - `record(step, layer, qubo, states, samples, sample_energies, info)` receives a
   `Qubo` and arrays, on the host. It must not keep the arrays of the `Qubo`.
-- `budget_spent(step)` receives every step for which the QPU budget was not
-  enough.
+- `budget_spent(step)` receives the number of every step that the QPU budget did
+  not cover.
 
-`HostCall` records the solvers on the host, which return more than states.
+For solvers on the host, which return more than states, `HostCall` records the
+updates.
 """
 
 import logging
@@ -38,7 +39,7 @@ class StepSolver:
         on_failure: What to do if a solve on the host fails. See `QPSBGD`.
         warn_once: Bound method that receives a key and a message.
         drop: Bound method (optional) that is called when a failed solve ends
-            the step.
+            the step. Defaults to `None`.
 
     Raises:
         ValueError: If an argument is invalid.
@@ -85,6 +86,12 @@ class StepSolver:
             sizes: List of tuples `(num_inputs, num_outputs)`, one per QUBO.
             blocks_note: Function that returns what to add to errors about these
                 sizes, because a layer may have several QUBOs.
+
+        Raises:
+            ValueError: If XLA compiles the step and the backend solves on the
+                host.
+            BackendUnavailable: If a backend cannot run or cannot solve a QUBO
+                of these sizes.
         """
         if self.on_host and _keras.inside_xla():
             raise ValueError(
@@ -168,8 +175,8 @@ class StepSolver:
         self.last_error = error
         if self.on_failure != "hold" and self._drop is not None:
             # The graph cannot do this, because the error that ends the step
-            # also ends the graph. An `on_failure` backend already has the
-            # problem.
+            # also ends the graph. This does no harm to an `on_failure` backend,
+            # which already has the problem.
             drop = self._drop()
             if drop is not None:
                 drop()
@@ -177,7 +184,7 @@ class StepSolver:
         if self.on_failure != "raise" and warn_once is not None:
             policy = f"Using on_failure={self.on_failure!r}."
             if isinstance(error, backends.BudgetExceeded):
-                # The layers share the budget.
+                # The layers share the budget, so warn only once.
                 warn_once("spent", f"The QPU budget is spent. {policy} {error}")
                 return
             warn_once(
@@ -281,7 +288,7 @@ def _record_states(reference, step, names, layers, states):
     ]
 
     def record():
-        # Computed inside the branch, so that other steps do not have this cost.
+        # Compute this inside the branch, so that other steps do not pay for it.
         arrays, unpack = pack_problems(
             [
                 problem

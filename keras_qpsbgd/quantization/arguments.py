@@ -13,7 +13,7 @@ from keras_qpsbgd.quantization.numerics.layer import METHODS
 from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import walk
 
-# Every problem is solved only once.
+# `quantize` solves every problem only once.
 ONCE = {"name": "native", "preset": "once"}
 
 
@@ -83,7 +83,8 @@ def check_model(model: Any) -> None:
     """Checks that the argument `model` can be copied layer by layer.
 
     Raises:
-        ValueError: If it is something else, or not built.
+        ValueError: If `model` is not a Sequential or functional model, or is
+            not built.
     """
     _keras.check_is_model(model)
     if not _keras.is_graph_of_layers(model):
@@ -103,7 +104,11 @@ def check_model(model: Any) -> None:
 
 
 def check(method, seed, damping, validation_split, verbose):
-    """Checks the arguments of `quantize` that do not depend on the model."""
+    """Checks the arguments of `quantize` that do not depend on the model.
+
+    Raises:
+        ValueError: If an argument is invalid.
+    """
     if method not in METHODS:
         raise ValueError(
             f"`method` must be one of {METHODS}. Received: method={method!r}"
@@ -133,7 +138,11 @@ def _is_integer(value):
 
 
 def check_weights(model):
-    """Checks that all weights are finite."""
+    """Checks that all weights are finite.
+
+    Raises:
+        ValueError: If a weight is not finite.
+    """
     for name, layer in walk(model):
         for weight in layer.get_weights():
             if weight.dtype.kind == "f" and not np.isfinite(weight).all():

@@ -2,7 +2,7 @@
 
 A normalization that directly follows a layer is folded into the kernel and the
 bias of that layer. The layer then has a bias, which quantization corrects.
-Other normalizations stay. Their moving statistics are changed so that their
+Other normalizations are kept. Their moving statistics are changed so that their
 outputs are as close as possible to those in the float network.
 """
 
@@ -166,7 +166,7 @@ def _is_norm(step):
 
 
 def _is_linear(target):
-    """Returns whether outputs are products with the kernel, plus a bias."""
+    """Returns whether the outputs are products with the kernel plus a bias."""
     kind = target.kind
     is_supported = (
         type(kind) in (kinds.DenseKind, kinds.PointwiseKind)
@@ -200,8 +200,8 @@ class Correction:
 
     With the corrected moving statistics, the outputs of each channel have the
     same mean as in the float copy on the calibration data, and the smallest
-    squared difference from them. A layer that is called several times keeps its
-    statistics.
+    squared difference from the outputs of the float copy. A layer that is
+    called several times keeps its statistics.
 
     Args:
         forward: `ForwardPass`.

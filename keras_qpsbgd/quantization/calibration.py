@@ -19,8 +19,9 @@ class Calibration:
         model: Keras model with known inputs.
         data: The argument `calibration` of `quantize`.
         whole: Boolean. Whether arrays form one batch, like the nodes of one
-            graph. Datasets are always read batch by batch.
-        validation_split: Float. The fraction of the data to hold out.
+            graph. Datasets are always read batch by batch. Defaults to `False`.
+        validation_split: Float. The fraction of the data to hold out. Defaults
+            to `0.0`.
 
     Attributes:
         batches: List of batches of inputs.
@@ -52,7 +53,7 @@ class Calibration:
                     "empty dataset"
                 )
             if validation_split:
-                # At least the first batch is used.
+                # Never hold out the first batch.
                 every = max(2, round(1 / validation_split))
                 self.held_out = self.batches[every - 1 :: every]
                 del self.batches[every - 1 :: every]
@@ -165,7 +166,7 @@ def _has_dict(model):
 def _checked(value, expected, name):
     """Checks the data of an input and converts it to the dtype of the input.
 
-    An array stays an array, because a tensor would be a copy of all rows.
+    NumPy arrays are not converted to tensors, which would copy all rows.
     """
     if hasattr(value, "tocsr"):  # a SciPy matrix
         value = value.tocoo()

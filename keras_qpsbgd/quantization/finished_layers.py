@@ -1,4 +1,4 @@
-"""Results of single layers in a folder, so that a run can be continued.
+"""Stores the result of each layer in a folder, to resume a run.
 
 The file of a layer contains its levels, scales and report, and a fingerprint of
 everything they depend on. A file with a different fingerprint is ignored and
@@ -36,6 +36,9 @@ class FinishedLayers:
         settings: Dictionary of plain values that all results depend on.
         model: The given model.
         batches: List of batches of inputs.
+
+    Raises:
+        ValueError: If `folder` is a file.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class FinishedLayers:
         self._noted(result)
 
     def _noted(self, result):
-        """Includes a result in the following fingerprints."""
+        """Includes a result in all later fingerprints."""
         self._state.update(np.ascontiguousarray(result.levels).data)
         self._state.update(np.ascontiguousarray(result.scales).data)
         return result

@@ -1,7 +1,7 @@
 """Runs a network on all calibration data at once, one layer after the other.
 
 The calls of layers in a functional model form a list of steps, with nested
-models resolved into their layers. Two copies of the network run through the
+models expanded into their layers. Two copies of the network run through the
 steps together: the float copy and the copy whose layers are quantized one by
 one. At each layer, the inputs of both copies are available for all batches, so
 a single forward pass of each copy is enough. Tensors are released after their
@@ -121,7 +121,7 @@ class ForwardPass:
         Args:
             owner: The layer. Its next call is the current step.
             part: String (optional). Name of an attribute of the layer, an inner
-                layer whose calls are yielded instead.
+                layer whose calls are yielded instead. Defaults to `None`.
         """
         end = self._last_call[id(owner)]
         for batch, values in enumerate(self._values):
@@ -142,7 +142,7 @@ class ForwardPass:
         arguments = [_fill(step, values, which) for which in (0, 1)]
         is_same = self._is_same(step, values)
         if type(step.layer) is keras.layers.TimeDistributed:
-            # The layer inside may be called in a graph, once per step.
+            # The inner layer may be called in a graph, once per time step.
             inputs = [first(*each) for each in arguments]
             flat = [tf.reshape(x, (-1, *x.shape[2:])) for x in inputs]
             calls = [[((x,), {})] for x in flat]
@@ -157,7 +157,7 @@ class ForwardPass:
             yield Call(batch, given, given if is_same else quantized)
 
     def _is_same(self, step, values):
-        """Returns whether a step computes the same in both copies."""
+        """Returns whether a step has the same result in both copies."""
         # In a layer with two kernels, the first one has already changed.
         return id(step.layer) not in self._changed and all(
             values[reference][0] is values[reference][1]
@@ -281,7 +281,7 @@ def _add_step(steps, layer, args, kwargs, num_outputs):
 def _nested_inputs(layer, args, kwargs):
     """Returns pairs of an input of a nested model and a reference, or `None`.
 
-    It is `None` for a layer, and for a nested model with arguments other than
+    Returns `None` for a layer, and for a nested model with arguments other than
     its inputs. Such a model runs as a whole.
     """
     if not _keras.is_graph_of_layers(layer) or not layer.inputs:
@@ -307,7 +307,7 @@ def _bind(model, inputs):
 
 
 class _Conversion:
-    """Converts an input of a nested model to its dtype, with its mask."""
+    """Casts an input of a nested model to its dtype, and keeps its mask."""
 
     def __init__(self, dtype):
         self._dtype = tf.as_dtype(dtype)

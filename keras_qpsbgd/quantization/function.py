@@ -64,10 +64,9 @@ def quantize(
     changes. Frozen layers keep their type and hold the quantized weights as
     floats. `export.packed`, `onnx` and `litert` store them with few bits. Their
     `trainable` is `False`, because training would move the weights off the
-    grid. Two more cases are frozen: an `EinsumDense`
-    whose equation `BinaryEinsumDense` does not support, and an attention layer
-    if only some of its projections are chosen or if their numbers of bits
-    differ.
+    grid. Two more cases are frozen: an `EinsumDense` whose equation
+    `BinaryEinsumDense` does not support, and an attention layer if only some of
+    its projections are chosen or if their numbers of bits differ.
 
     Separable convolutions and recurrent layers have two kernels. The report
     lists them as two layers, such as `"lstm/kernel"` and `"lstm/recurrent"`.
@@ -84,8 +83,8 @@ def quantize(
             `tf.data.Dataset` or `keras.utils.PyDataset` of batches of `x`,
             `(x, y)` or `(x, y, weights)`, of which only `x` is used. Each layer
             should receive about four times as many rows as it has inputs. With
-            too few, a warning names a layer. Arrays are read in batches of 128,
-            or as a single batch if the model has graph layers.
+            too few rows, a warning names a layer. Arrays are read in batches of
+            128, or as a single batch if the model has graph layers.
         bits: Integer from 1 to 4, or a dictionary. Number of bits per weight.
             The keys of a dictionary are names of layers, or regular expressions
             to search for in the names. Its values are numbers of bits, or
@@ -131,6 +130,7 @@ def quantize(
         ValueError: If an argument is invalid, or if the weights or activations
             of the model are not finite.
         BackendUnavailable: If the backend cannot run or cannot solve a layer.
+        SolverError: If the backend fails to solve a layer.
         BudgetExceeded: If the estimated QPU time of all layers exceeds
             `qpu_budget_seconds` of the backend. Nothing is sent to the QPU.
 

@@ -30,8 +30,9 @@ from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import is_frozen
 
-# At most this many rows of a layer are used, chosen at random. More rows hardly
-# change its statistics, but take time in convolutions of large images.
+# A layer uses at most about this many rows, chosen at random: the larger of
+# `MIN_ROWS` and `ROWS_PER_INPUT` times the number of inputs. More rows hardly
+# change the statistics, but take time in convolutions of large images.
 MIN_ROWS, ROWS_PER_INPUT = 2**14, 32
 
 
@@ -44,7 +45,8 @@ class LayerByLayer:
         data: `Calibration`.
 
     Attributes:
-        targets: List of `Target`, those that the model calls, in their order.
+        targets: List of `Target`. Those that the model calls, in the order of
+            the calls.
         not_called: List of tuples `(name, layer, reason)` for the others.
         few_rows: List of tuples `(name, rows, inputs)`, the quantized layers
             with fewer rows than inputs.
@@ -166,7 +168,8 @@ class LayerByLayer:
     def _gather(self, target, seed):
         """Returns the `Statistics` of a layer and its held-out rows.
 
-        The rows are pairs of those in the float and in the quantized copy.
+        Held-out rows are pairs, from the float copy and from the quantized
+        copy.
         """
         kernel = target.kind.kernel(target.layer)
         statistics = Statistics(kernel, target.kind.has_bias(target.layer))

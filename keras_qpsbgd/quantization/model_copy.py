@@ -73,7 +73,7 @@ def _copy_graph(model, copy_layer):
     layers = [copy_layer(layer) for layer in model.layers]
     if not model.inputs:  # Keras could not infer the shapes
         return keras.Sequential(layers, name=model.name)
-    # A model that was built by its first call has the size of that batch.
+    # A model that was built by its first call has the batch size of that call.
     stateful = any(getattr(layer, "stateful", False) for layer in layers)
     start = _keras.copy_input(model.inputs[0], keep_batch_size=stateful)
     return keras.Sequential([start, *layers], name=model.name)
@@ -110,8 +110,8 @@ def _copy_state(layer, copies, replaced):
         return
     if id(layer) in replaced:
         return
-    # Setting a flag sets those of all inner layers. In legacy Keras, the order
-    # of the weights depends on the flags.
+    # Setting the flag of a layer sets the flags of all inner layers. In legacy
+    # Keras, the order of the weights depends on the flags.
     parts = zip(_keras.all_layers(layer), _keras.all_layers(copied))
     for part, copied_part in parts:
         copied_part.trainable = part.trainable

@@ -126,8 +126,8 @@ class QuantizationReport:
             configuration of the model.
         float32_bytes: Integer. Size in bytes of the given model with 32 bits
             per weight, without the batch normalizations that were folded.
-        unchanged_bytes: Integer. The part of `packed_bytes` that is outside of
-            the quantized layers.
+        unchanged_bytes: Integer. The part of `packed_bytes` outside the
+            quantized layers.
         compression: Float. Ratio of `float32_bytes` to `packed_bytes`. It is
             the `compression` of `kq.summary(quantized_model)`.
         calls: Integer. Number of solver calls.

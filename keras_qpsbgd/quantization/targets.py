@@ -37,7 +37,7 @@ class Target:
         names: Names of the layer of the model and, where needed, of the layer
             inside it and of the kernel.
         layer: The layer of the given model.
-        kind: The kind of the kernel, see ``quantization/kinds``.
+        kind: The kind of the kernel. See `quantization.kinds`.
         owner: The layer of the model that contains `layer`, usually `layer`
             itself.
         part: Name of the attribute of `owner` that holds `layer`, or `None`.
@@ -127,7 +127,7 @@ def walk(model, prefix="", seen=None):
 
 
 def has_graph_layers(model: Any) -> bool:
-    """Returns whether a layer of the model takes a graph."""
+    """Returns whether any layer of the model takes a graph."""
     return any(_is_graph_layer(layer) for _, layer in walk(model))
 
 
@@ -165,7 +165,7 @@ def choose_layers(
     Args:
         model: Sequential or functional model.
         layers: The argument of `quantize`.
-        bits: The argument of `quantize`.
+        bits: The argument of `quantize`. Defaults to `1`.
 
     Returns:
         A tuple `(targets, unchanged)`. `unchanged` is a list of tuples `(name,
@@ -217,7 +217,7 @@ def choose_layers(
 
 
 def _bits_of(bits, targets):
-    """Returns the number of bits of each layer by its name, `None` for float.
+    """Maps names of layers to numbers of bits, or to `None` for float.
 
     Layers that match no key of a dictionary have no entry. A name takes
     precedence over a pattern, and an earlier pattern over a later one.

@@ -1,7 +1,7 @@
 """Kinds of layers: a Keras layer, its binary layer, and what both compute.
 
 A layer of a kind multiplies rows of shape `(B, n)` by a kernel of shape
-`(n, m)`. The kind says how to read both from a layer, and how to build the
+`(n, m)`. The kind defines how to read both from a layer, and how to build the
 layer that replaces it. Quantization and exported models use the kinds, so a new
 layer only needs a kind here and a row in `KINDS`.
 
@@ -71,7 +71,7 @@ def kernels_of(layer: Any) -> dict[str, DenseKind]:
     Returns:
         A dictionary that maps names of kernels to kinds. The name is empty if
         the layer has one kernel. The dictionary is empty if the layer has no
-        kind. Earlier kernels are used first in a call.
+        kind. The kernels are in the order in which a call uses them.
     """
     if type(layer) in SEPARABLE:
         return {

@@ -1,4 +1,4 @@
-"""What convolutions compute, with any number of axes."""
+"""Kinds of convolutions in one, two or three dimensions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_qpsbgd.quantization.kinds.dense import first
 
 # Windows are extracted in pieces of at most this many numbers.
 MAX_NUMBERS = 2**22
-# Convolutions with the windows of layers whose filters are no full kernels.
+# Maps layers without full kernels to convolutions with the same windows.
 WINDOWS = {
     keras.layers.DepthwiseConv1D: keras.layers.Conv1D,
     keras.layers.DepthwiseConv2D: keras.layers.Conv2D,
@@ -27,7 +27,7 @@ WINDOWS = {
 
 
 class ConvKind(DenseKind):
-    """A convolution without a binary layer: one with groups, or not in 2D.
+    """A convolution without a binary layer: with groups, or not in 2D.
 
     Args:
         stock: Class of the Keras layer.
@@ -47,7 +47,7 @@ class ConvKind(DenseKind):
         kernel, groups = super().kernel(layer), self.groups(layer)
         if groups is None:
             return kernel
-        # The outputs of a group follow each other.
+        # The outputs of each group are contiguous.
         return kernel.reshape(len(kernel), groups, -1).transpose(1, 0, 2)
 
     def set_kernel(self, layer, kernel):
@@ -176,7 +176,7 @@ class TransposedKind(ConvKind):
 def _places(layer_class, axes, size, strides, padding, dilations, output):
     """Returns which pixel of an image is at each place of each window.
 
-    The layer is asked: a convolution of the numbers of the pixels, with one
+    The layer itself computes this: a convolution of the pixel numbers, with one
     filter for each place of the window, returns the pixels at these places.
 
     Args:
@@ -187,7 +187,7 @@ def _places(layer_class, axes, size, strides, padding, dilations, output):
 
     Returns:
         Array of shape `(windows, prod(size))`. The first pixel has the number
-        1, and 0 is outside of the image.
+        1, and 0 means outside the image.
     """
     filters = math.prod(size)
     options = {} if output is None else {"output_padding": output}

@@ -1,4 +1,4 @@
-"""What `Dense`, `EinsumDense` and graph convolutions compute."""
+"""Kinds of `Dense`, `EinsumDense` and graph convolutions."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ class DenseKind:
             layer: The layer.
             args: Positional arguments of the call, eager tensors.
             kwargs: Keyword arguments of the call.
-            count: Integer (optional). Chooses at most this many rows at random.
-                Defaults to `None`, which yields all rows.
-            seed: Integer or list of them. The same seed chooses the same rows.
-                Defaults to `0`.
+            count: Integer (optional). The maximum number of rows, which are
+                chosen at random. Defaults to `None`, which yields all rows.
+            seed: Integer or list of integers. The same seed chooses the same
+                rows. Defaults to `0`.
 
         Returns:
             An iterator over arrays of shape `(B, n)`, or `(B, groups, n)` if
@@ -118,7 +118,7 @@ class DenseKind:
         return self.binary.from_config(with_bits(config, bits))
 
     def stock_problem(self, layer: Any) -> str | None:
-        """Returns why Keras layers cannot replace it, or `None`."""
+        """Returns why Keras layers cannot replace a layer, or `None`."""
         del layer
         return None
 

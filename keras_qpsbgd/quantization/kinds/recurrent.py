@@ -1,7 +1,8 @@
-"""What recurrent layers compute.
+"""Kinds of recurrent layers.
 
-At every step, a recurrent layer multiplies its inputs by one kernel and its
-last states by another. Both products have a row per sample and step.
+At every time step, a recurrent layer multiplies its inputs by one kernel and
+its previous states by another. Both products have one row per sample and time
+step.
 """
 
 from __future__ import annotations

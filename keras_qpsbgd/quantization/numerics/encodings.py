@@ -87,7 +87,7 @@ def encoding_for(backend, num_inputs, bits):
 
 
 class Rounding:
-    """Chooses between two levels per weight, one of them the current one.
+    """Chooses between the current level of each weight and a neighbor.
 
     Args:
         couplings: Array of shape `(n, n)`. The matrix H.

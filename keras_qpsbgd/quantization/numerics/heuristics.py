@@ -43,7 +43,7 @@ SCALES = {1: (1.25, 1.5, 1.75, 2.0, 2.5), 2: (0.7, 0.85, 1.15, 1.3, 1.5)}
 class Gptq:
     """Rounds the kernel of a layer with error feedback.
 
-    The factorization is computed once and serves all scales.
+    The factorization is computed once and reused for all scales.
 
     Args:
         problem: An `OutputError`.

@@ -28,7 +28,7 @@ import numpy as np
 # Rows are added in pieces of at most this many numbers, to bound the memory.
 _PIECE = 2**22
 
-# Part of a sum of squares that is rounding error of float32 rows.
+# The relative rounding error of a sum of squares of float32 rows.
 _ROUNDING = 1e-12
 
 
@@ -236,7 +236,7 @@ def fit_scales(problem, levels, forces=None):
         problem: An `OutputError`.
         levels: Array of shape `(groups, n, m)`.
         forces: Array of the same shape (optional). The product of the couplings
-            and the levels, if it is known.
+            and the levels. Defaults to `None`, which computes it.
     """
     if forces is None:
         forces = problem.couplings @ levels
