@@ -1,8 +1,8 @@
-/* Products of bits for TILE positions and 8 outputs at a time, for one set of
-   instructions.
+/* Products of bits for TILE positions and 8 outputs at a time, for one
+   instruction set.
 
-   Included once per set, with
-     NAME(x)   a name of a function for this set
+   This file is included once per instruction set, with
+     NAME(x)   the name of a function for this instruction set
      TARGET    the attribute of functions that use it
      TILE      number of positions whose counts fit into the registers
      WORDS     vector of words, one per output

@@ -1,4 +1,4 @@
-/* Numbers of different bits, for each set of instructions that a processor may
+/* Counts of differing bits, for each instruction set that a processor may
    have. `_bit_product.h` describes what each of them defines. */
 
 typedef struct {
@@ -58,8 +58,8 @@ static INLINE TARGET __m512i sum_popcnt(counts_popcnt *c) { return c->words; }
 #define STORE(p, n) _mm512_storeu_si512(p, n)
 #include "_bit_product.h"
 
-/* 512 bits without it: tables of 16 numbers count the bits of each byte. Adders
-   of three vectors leave one vector to count for four. */
+/* 512 bits without this instruction: tables of 16 numbers count the bits of
+   each byte. Carry-save adders reduce four vectors to one, which is counted. */
 #define TARGET __attribute__((target("avx512f,avx512bw")))
 typedef struct {
     __m512i words;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Other compilers, such as Microsoft's, have no vector types. There, each sample
-   is computed alone, with the same results. PORTABLE is for tests of this. */
+   is computed alone, with the same results. Tests define PORTABLE. */
 #if defined(__GNUC__) && !defined(_WIN32) && !defined(PORTABLE)
 #define VECTORS
 #define INLINE inline __attribute__((always_inline))
@@ -82,8 +82,8 @@ static int has_size(const Py_buffer *buffer, int64_t a, int64_t b, int64_t c,
     return buffer->len == size;
 }
 
-/* Reads the sizes and returns whether they fit to each other. Wrong positions
-   and margins do no harm, because places outside of an image are not read. */
+/* Reads the sizes and returns whether they match. Wrong positions and margins
+   do no harm, because places outside an image are not read. */
 static int read_sizes(Arguments *a, int is_binary)
 {
     Geometry *g = &a->sizes;
@@ -109,7 +109,7 @@ static int read_sizes(Arguments *a, int is_binary)
         && a->stop <= g->images * g->counts[0];
 }
 
-/* Returns whether `out`, and what belongs to the outputs, has their size. */
+/* Returns whether `out` and the arrays of the outputs have the right size. */
 static int has_outputs(const Arguments *a, int is_binary)
 {
     const Geometry *g = &a->sizes;

@@ -7,13 +7,13 @@ typedef struct {
     int64_t counts[2];                         /* positions of the window */
 } Geometry;
 
-/* The places of the window that are inside of the image, at some positions. */
+/* The places of the window that are inside the image, at some positions. */
 typedef struct {
     int64_t start, stop; /* positions */
     int64_t low, high;   /* places of the window */
 } Run;
 
-/* Returns the positions from `start` on that have the same places inside. */
+/* Returns the run of positions from `start` on with the same places inside. */
 static Run next_run(const Geometry *g, int axis, int64_t start)
 {
     int64_t length = axis ? g->width : g->height;
@@ -36,7 +36,7 @@ static Run next_run(const Geometry *g, int axis, int64_t start)
     return run;
 }
 
-/* The patch at one position. Its first place may be outside of the image. */
+/* The patch at one position. Its first place may be outside the image. */
 typedef struct {
     ptrdiff_t start;  /* number of its first input in all images */
     ptrdiff_t row;    /* of the image */
@@ -77,13 +77,13 @@ static INLINE Patch patch_at(const Geometry *g, const Position *at)
     return patch;
 }
 
-/* Copies few numbers, without a call. */
+/* Copies a few numbers without a function call. */
 static INLINE void copy(float *to, const float *from, ptrdiff_t n)
 {
     ptrdiff_t i = 0;
     for (; i + 4 <= n; i += 4) {
         memcpy(to + i, from + i, 4 * sizeof *to);
-        HIDE(i); /* or the compiler calls a function */
+        HIDE(i); /* otherwise the compiler calls a function */
     }
     if (n & 2) {
         memcpy(to + i, from + i, 2 * sizeof *to);

@@ -1,5 +1,5 @@
-/* The products of all positions, with the sets of instructions that the
-   processor has. */
+/* The products of all positions, with the instruction sets that the processor
+   supports. */
 
 typedef struct {
     const char *name;
@@ -21,7 +21,7 @@ static void add_variant(const char *name, Tile *tile, int tile_size,
     variants[variant_count++] = new;
 }
 
-/* Finds out what the processor can do. */
+/* Detects the instruction sets that the processor supports. */
 static void find_variants(void)
 {
     variant_count = 0;
@@ -80,7 +80,7 @@ static int sign_product(const Geometry *g, const Variant *variant,
     return 0;
 }
 
-/* Lists the words of the places inside of the image, for some positions. */
+/* Lists the words of the places inside the image, for some positions. */
 static void find_taps(const Geometry *g, Run rows, Run columns,
                       ptrdiff_t words, ptrdiff_t *offsets, ptrdiff_t *places,
                       Taps *taps)
@@ -162,8 +162,8 @@ static int bit_product(const Geometry *g, const Variant *variant,
     return 0;
 }
 
-/* Returns the places of the window that are inside of the image, from `first`
-   on, as a `Run` of one position. */
+/* Returns the places inside the image, for a window that starts at `first`, as
+   a `Run` of one position. */
 static Run inside(const Geometry *g, int axis, int64_t first)
 {
     int64_t length = axis ? g->width : g->height;
@@ -176,8 +176,8 @@ static Run inside(const Geometry *g, int axis, int64_t first)
     return run;
 }
 
-/* Writes for each window +1 where an input is +1. The results are changed to
-   `found & keep ^ flip` if these are given. */
+/* Writes +1 for each window in which any input is +1. If `keep` and `flip` are
+   given, the result is `found & keep ^ flip`. */
 static void bit_pool(const Geometry *g, const uint64_t *x, const uint64_t *keep,
                      const uint64_t *flip, uint64_t *out)
 {

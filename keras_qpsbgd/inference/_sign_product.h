@@ -1,7 +1,7 @@
 /* Products of real inputs with binary weights, for one vector type.
 
-   Included once per type, with
-     NAME(x)     a name of a function for this type
+   This file is included once per type, with
+     NAME(x)     the name of a function for this type
      TARGET      the attribute of functions that use it
      VECTOR      the type: a vector with one entry per position, or float
      MASKS       the same with 32-bit integers
@@ -20,7 +20,7 @@
 
 #define ENTRY_AT(table, shift)                                                 \
     (*(const VECTOR *)((const char *)(table) + (mask & ROTATED((shift) & 63))))
-/* Processors have an instruction for it. */
+/* Processors have an instruction for this rotation. */
 #define ROTATED(n) (bits >> (n) | bits << (64 - (n)) % 64)
 #define LOG_SIZE (SAMPLES == 16 ? 6 : SAMPLES == 8 ? 5 : SAMPLES == 4 ? 4 : 2)
 
@@ -50,8 +50,8 @@ static TARGET void NAME(add_wide)(VECTOR low[GROUPS][16],
         for (int h = 0; h < 16; h++)
             for (int l = 0; l < 16; l++)
                 table[g][16 * h + l] = high[g][h] + low[g][l];
-    /* Hidden from the compiler, which would compute the address of an entry
-       with more instructions: one for the mask with a shift is enough. */
+    /* Hide these from the compiler, which would otherwise compute the address
+       of an entry with more instructions than a rotation and a mask. */
     const VECTOR *tables[GROUPS];
     uint64_t mask = 255 * sizeof(VECTOR);
     HIDE(mask);
@@ -60,7 +60,7 @@ static TARGET void NAME(add_wide)(VECTOR low[GROUPS][16],
         HIDE(tables[g]);
     }
 #define ENTRY(g) ENTRY_AT(tables[g], 8 * (g) - LOG_SIZE)
-    /* The last block may have few inputs. The others would add zeros. */
+    /* The last block may have few inputs. Other groups would add zeros. */
     if (groups == 2)
         for (ptrdiff_t o = 0; o < outputs; o++) {
             uint64_t bits = kernel[o];

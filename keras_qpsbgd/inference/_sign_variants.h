@@ -1,9 +1,9 @@
-/* Sums of signed inputs, for each type of vectors that a processor may have.
+/* Sums of signed inputs, for each vector type that a processor may support.
    `_sign_product.h` describes what each of them defines. */
 
 #define GROUPS 8 /* groups of 8 inputs in a word of the kernel */
 
-/* What becomes of the sums. */
+/* How the sums become outputs. */
 typedef struct {
     ptrdiff_t inputs;           /* of a patch */
     int planes;                 /* bits of a weight */
