@@ -15,7 +15,7 @@ the kernels, up to rounding. The script shows this for
    script starts.
 
 Keras 3.15 does not support several workers. Even with a plain `Dense` layer,
-`fit` raises "ValueError: Attempt to convert a value (PerReplica...", see
+`fit` raises "ValueError: Attempt to convert a value (PerReplica...". See
 https://github.com/keras-team/keras/issues/20585. Use legacy Keras instead.
 
 If a solver fails with `on_failure="raise"`, `fit` ends on the first worker. The
@@ -44,8 +44,9 @@ def train(strategy, backend):
 
     import keras_qpsbgd as kq
 
-    # With this seed, no QUBO has two nearly equal solutions. Otherwise, the
-    # choice would depend on rounding errors, and thus on how a batch is split.
+    # With this seed, no QUBO has two solutions of nearly equal energy.
+    # Otherwise, the choice would depend on rounding errors, and thus on how a
+    # batch is split.
     keras.utils.set_random_seed(0)
     rng = np.random.default_rng(0)
     x, y = rng.choice([-1.0, 1.0], size=(160, 16)), rng.integers(3, size=160)

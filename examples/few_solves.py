@@ -1,12 +1,12 @@
 """Train a small network with a minute of annealer time, or with a mock QPU.
 
-The network has the sizes 16-4-4-2. `kq.fit_columns` and `kq.QPSBGD` train it
-with 20 QPU calls each, and Adam trains it without a QPU. By default, the script
-uses the mock QPU, which replaces the chip with simulated annealing and costs
-nothing. With `--qpu`, it uses your access to D-Wave (`dwave setup --auth`) with
-a budget of one minute of QPU time, of which it needs about a second
-(estimated). It prints the estimate for your chip before the first call. The
-guide `docs/guides/few-solves.md` explains every step.
+The network has layers of the sizes 16-4-4-2. `kq.fit_columns` and `kq.QPSBGD`
+train it with 20 QPU calls each, and Adam trains it without a QPU. By default,
+the script uses the mock QPU, which replaces the chip with simulated annealing
+and costs nothing. With `--qpu`, it uses your access to D-Wave
+(`dwave setup --auth`) with a budget of one minute of QPU time, of which it
+needs about a second (estimated). It prints the estimate for your chip before
+the first call. The guide `docs/guides/few-solves.md` explains every step.
 
     python -m pip install "keras_qpsbgd[dwave,demo]"
     python examples/few_solves.py

@@ -53,7 +53,7 @@ def embedding(
         qubo: A `Qubo`, or the number of variables of a column.
         topology: `"pegasus"`, `"zephyr"`, or the graph of a chip, as returned
             by `DWaveSampler.to_networkx_graph`. The two names stand for chips
-            of current size without dead qubits. Defaults to `"pegasus"`.
+            of the current size without dead qubits. Defaults to `"pegasus"`.
         columns: Integer. Number of columns to place side by side. Defaults to
             `1`.
 
@@ -61,8 +61,8 @@ def embedding(
         An `Embedding`.
 
     Raises:
-        ValueError: If an argument is out of range, or if the chip cannot hold
-            this many columns.
+        ValueError: If an argument is invalid, or if the chip cannot hold this
+            many columns.
         ImportError: If the packages of the extra `dwave` are not installed.
 
     Example:
@@ -210,7 +210,7 @@ def _draw_chains(axis, found, colors):
             networkx.draw_networkx_labels(
                 part, position, owner, ax=axis, font_size=6
             )
-    # The part of the chip that is used, with a small margin.
+    # Show only the used part of the chip, with a small margin.
     used = np.array(
         [position[q] for copy in found.chains for q in _qubits(copy)]
     )

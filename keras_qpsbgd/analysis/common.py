@@ -1,4 +1,4 @@
-"""What several tools need: optional packages, and axes for plots."""
+"""Utilities of the tools: imports of optional packages, and new axes."""
 
 import importlib
 from typing import Any

@@ -30,9 +30,8 @@ class QuboEvolution:
         field_changes: The same for the fields.
         field_cosines: Cosines of the angles between the fields and the previous
             fields.
-        changed_states: Shares of states whose sign differs from the previous
-            update. Weights that were held in one of the two updates are left
-            out.
+        changed_states: Fractions of states whose sign differs from the previous
+            update. Weights that were held in either update are left out.
     """
 
     layer: str
@@ -49,8 +48,8 @@ def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
     """Measures how the QUBO of a layer changes from update to update.
 
     Couplings depend only on the inputs of the layer. Fields also depend on the
-    gradient. If the fields turn at random from update to update (cosines near
-    0), the gradient is mostly noise.
+    gradient. If the fields change direction at random from update to update
+    (cosines near 0), the gradient is mostly noise.
 
     Args:
         run: A `Run`.
@@ -115,7 +114,7 @@ def plot_qubo_evolution(evolution: QuboEvolution, ax: Any = None) -> Any:
         "fields: cosine to the previous": evolution.field_cosines,
         "states: share that changed": evolution.changed_states,
     }
-    # Different dashes, so that the lines also differ without color.
+    # Use different line styles, so that the lines also differ without color.
     styles = zip(common.COLORS, ("-", "--", ":", "-."))
     for (label, values), (color, style) in zip(curves.items(), styles):
         ax.plot(evolution.steps, values, style, color=color, label=label)
@@ -145,6 +144,6 @@ def _cosine(old, new):
 
 
 def _share_changed(old, new):
-    """Returns the share of states with a new sign, without held ones."""
+    """Returns the fraction of states with a new sign, without held ones."""
     moved = (old != 0) & (new != 0)
     return float((old != new)[moved].mean()) if moved.any() else np.nan

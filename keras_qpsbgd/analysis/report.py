@@ -1,4 +1,4 @@
-"""The report page of a recorded run: one HTML file that loads nothing.
+"""The report page of a recorded run: one self-contained HTML file.
 
 Everything that comes from the file of a run passes through `escape`.
 """
@@ -246,7 +246,7 @@ def reported_mean(updates: list, name: str) -> Optional[float]:
 
 
 def _settings(settings):
-    """Returns the settings as JSON. 0.03 is not shown as 0.02999999933."""
+    """Returns the settings as JSON, with floats rounded to six digits."""
     found = json.loads(
         json.dumps(settings, default=str),
         parse_float=lambda text: float(f"{float(text):.6g}"),
@@ -342,8 +342,8 @@ def _seconds(value):
     return f"{value:.3g} s" if value < 3600 else f"{value / 3600:,.1f} h"
 
 
-# The ink of the pictures is dark and their background transparent. In dark
-# mode, the page inverts their lightness and keeps their hues.
+# The pictures have dark lines on a transparent background. In dark mode, the
+# page inverts their lightness and keeps their hues.
 CSS = """
 :root { color-scheme: light dark; --page: #f5f6f8; --card: #fff;
   --text: #1b212c; --muted: #566072; --line: #dfe3ea;

@@ -66,8 +66,8 @@ class Run:
         epochs: List of dictionaries, the logs of each epoch.
         complete: Boolean. `False` if training did not end, or if the file was
             cut off.
-        budget_spent_at: Integer (optional). The first step for which the QPU
-            budget was not enough.
+        budget_spent_at: Integer (optional). The first step that the QPU budget
+            did not cover.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -119,7 +119,7 @@ def append(
         kind: String. `"settings"`, `"update"`, `"epoch"`, `"budget"` or
             `"end"`.
         meta: Dictionary of plain values.
-        arrays: Dictionary of arrays (optional).
+        arrays: Dictionary of arrays (optional). Defaults to `None`.
     """
     text = json.dumps({"kind": kind, **_plain(meta)})
     content = np.frombuffer(text.encode(), np.uint8)
@@ -128,7 +128,7 @@ def append(
     payload = buffer.getvalue()
     file.write(_FRAME.pack(len(payload), zlib.crc32(payload)))
     file.write(payload)
-    # After this, the record survives if the process is killed.
+    # Once flushed, the record survives if the process is killed.
     file.flush()
 
 

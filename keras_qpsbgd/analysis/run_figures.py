@@ -1,6 +1,6 @@
 """The pictures of the report page: the logs and the QUBOs of a recorded run.
 
-They contain no text of the file, so Matplotlib parses none.
+They contain no text from the file, so Matplotlib never parses it.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def is_share(name: str, value: float) -> bool:
 
 
 def of_epochs(epochs: list[dict[str, Any]], limit: int) -> list[Picture]:
-    """Draws the logs, training and validation in one picture.
+    """Draws each log, with training and validation in one picture.
 
     Counts of the solver that do not change are left out. The headline shows
     their sums.
 
     Args:
         epochs: List of dictionaries, the logs of each epoch.
-        limit: Integer. The largest number of pictures.
+        limit: Integer. The maximum number of pictures.
     """
     found = logs(epochs)
     names = [
@@ -111,7 +111,7 @@ def of_epochs(epochs: list[dict[str, Any]], limit: int) -> list[Picture]:
             series = {"validation": found[name]}
         series = {label: values[drawn] for label, values in series.items()}
         values = np.concatenate(list(series.values()))
-        # Everything that the solver reports starts at zero, except energies.
+        # The axes of all solver logs start at zero, except for energies.
         is_size = name in SOLVER_LOGS and name != "solver_energy"
         pictures.append(
             curves(
@@ -217,7 +217,7 @@ def _reads(update):
     def heat_map(axes):
         shown = dataclasses.replace(found[0], matrix=matrix, mean=mean)
         plot_sample_similarity(shown, axes).set_title("")
-        # Still light to dark, or dark to light, when the page inverts it.
+        # This colormap stays monotonic in lightness when the page inverts it.
         axes.images[0].set_cmap("Blues")
 
     yield Picture(
@@ -279,21 +279,21 @@ def curves(
 
 
 def draw(paint: Callable[[Any], Any]) -> bytes:
-    """Returns the PNG of what a function paints into axes.
+    """Returns a PNG of the axes that a function draws into.
 
     Raises:
         ImportError: If Matplotlib is not installed.
     """
     style = common.require("matplotlib.style", "plots")
     figures = common.require("matplotlib.figure", "plots")
-    # Dark ink, whatever the style of the user.
+    # Use dark lines, whatever the user's Matplotlib style is.
     with style.context(["default", {"font.size": 8, "lines.markersize": 4}]):
         figure = figures.Figure(figsize=SIZE, dpi=DPI, layout="constrained")
         axes = figure.subplots()
         axes.spines[["top", "right"]].set_visible(False)
         paint(axes)
         file = io.BytesIO()
-        # Without the version of Matplotlib, which is not a part of the run.
+        # Omit the version of Matplotlib, which is not part of the run.
         figure.savefig(file, transparent=True, metadata={"Software": None})
     return file.getvalue()
 

@@ -1,4 +1,4 @@
-"""Measures how good the reads of an annealer are, and how much they differ."""
+"""Measures the quality and the diversity of the reads of an annealer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from keras_qpsbgd.backends import Solution
 
 # All types that have reads.
 ReadsLike = Union[Update, Solution, dimod.SampleSet]
-# Energies are float32 in training. Those this close, relative to the largest
-# absolute energy, are equal.
+# Energies are float32 in training. They count as equal if they differ by at
+# most this factor times the largest absolute energy.
 TIE = 1e-6
 
 
@@ -86,8 +86,8 @@ class EnergyHistogram:
     Attributes:
         counts: Integer array (bins,). Number of reads per bin.
         edges: Array (bins + 1,). Edges of the bins, relative to `best`.
-        best: Float. The energy to which the others are relative.
-        hits: Float. Share of reads with this energy.
+        best: Float. The energy that the others are relative to.
+        hits: Float. Fraction of reads with this energy.
         num_reads: Integer. Number of reads.
         mean: Float. Mean energy of the reads, relative to `best`.
     """

@@ -4,12 +4,12 @@
     8        magic number, `MAGIC`
     4        version of the format, unsigned integer
     4        size of the header in bytes, unsigned integer
-    ...      header, JSON in UTF-8, filled up with spaces
+    ...      header, JSON in UTF-8, padded with spaces
     ...      arrays, each at a multiple of 8 bytes
-    32       SHA-256 of everything before
+    32       SHA-256 of all bytes before it
 
 All numbers are little-endian. `docs/guides/packed-format.md` describes the
-header. This module needs NumPy alone, because `Predictor` reads files where
+header. This module needs only NumPy, because `Predictor` reads files where
 TensorFlow is not installed.
 """
 
@@ -49,8 +49,8 @@ class Entry:
     """The description of an array in the header.
 
     Attributes:
-        name: String. Name for people who read the file.
-        layer: String. Path of the layer in the model, see `saving`.
+        name: String. Human-readable name.
+        layer: String. Path of the layer in the model, see `weights`.
         index: Integer. Position among the layer's own weights.
         dtype: String. The dtype of the variable.
         shape: Tuple of integers.
@@ -71,7 +71,7 @@ class Entry:
 
     @property
     def is_binary(self) -> bool:
-        """Whether it is the kernel of a binary layer."""
+        """Whether the array is the kernel of a binary layer."""
         return self.bits is not None and self.axes is None
 
     @property
@@ -129,6 +129,9 @@ def array_from(data: bytes, entry: Entry) -> np.ndarray:
     """Returns an array from its data. Levels become weights.
 
     A bfloat16 array is returned as float32.
+
+    Raises:
+        InvalidFile: If a scale is not finite.
     """
     if entry.bits is not None:
         array = levels_from(data, entry).astype(np.float32)

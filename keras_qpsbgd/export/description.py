@@ -212,8 +212,9 @@ def _pooled_threshold(operations, product):
     """Removes max pooling before a binary activation and returns its steps.
 
     The signs are computed before the pooling, which then needs only one bit per
-    entry. Where the sign falls with the product, the pooling would take the
-    smallest sign. There, the signs are changed before and after it.
+    entry. Where the sign decreases as the product increases, the pooling must
+    select the smallest sign. There, the signs are negated before and after the
+    pooling.
 
     Args:
         operations: List. The operations after a product.
@@ -239,7 +240,8 @@ def _pooled_threshold(operations, product):
     functions = before + operations[place + 1 : place + 1 + after]
     outputs = product["kernel"].array.shape[-1]
     signs, limits = find_thresholds(_composed(functions), outputs)
-    # What is pooled is the smallest product where it falls with the product.
+    # Where the pooled value decreases as the product increases, the pooling
+    # selects the smallest product.
     ends = np.full(outputs, LARGEST)
     low, high = -ends, ends
     for operation in before:

@@ -213,7 +213,7 @@ def _reshape(layer, rank):
 
 def _pooling(layer, rank):
     windows = None
-    if hasattr(layer, "pool_size"):  # or whole images
+    if hasattr(layer, "pool_size"):  # not set if global
         windows = _windows(layer.pool_size, layer.strides, layer.padding)
     return [
         {
@@ -236,7 +236,7 @@ POOLING = {
     keras.layers.AveragePooling2D: "average_pooling",
     keras.layers.GlobalAveragePooling2D: "average_pooling",
 }
-# Layers that return their input in a prediction.
+# Layers that return their input at inference.
 IDENTITIES = (
     keras.layers.ActivityRegularization,
     keras.layers.AlphaDropout,

@@ -69,7 +69,7 @@ def litert(model: Any, path: Any) -> None:
     path = disk.file_path(path)
     try:
         content = _converted(floats_model)
-    except Exception as error:  # the converter raises anything
+    except Exception as error:  # the converter may raise anything
         names = ", ".join(_failing_layers(floats_model)) or reason(error)
         raise ValueError(
             "`model` must only have layers that the converter of LiteRT "
@@ -90,8 +90,8 @@ def _converted(model):
 def _failing_layers(model):
     """Returns the layers of a type that the converter does not support.
 
-    The errors of the converter do not always name a layer. The first layer of
-    each type is converted alone.
+    The errors of the converter do not always name a layer, so the first layer
+    of each type is converted alone.
     """
     failed: dict[Any, bool] = {}
     found = []
@@ -152,10 +152,10 @@ def _match(data, tensor):
 
 
 def _replace(graph, index, found):
-    """Makes a graph compute a constant tensor from integers, at its start."""
+    """Replaces a constant tensor with integers and operators."""
     tensor = graph.tensors[index]
     tensor.buffer = 0
-    halved = found.bits in (2, 4)  # all numbers of these bits are used
+    halved = found.bits in (2, 4)  # all stored integers are used
     stored = 2 if found.bits <= 2 else 4
     numbers = (found.levels - 1) // 2 if halved else found.levels
     codes = numbers.view(np.uint8)  # two's complement
@@ -165,7 +165,7 @@ def _replace(graph, index, found):
     integers = graph.tensors[place]
     integers.type = INT2 if stored == 2 else INT4
     integers.quantization = schema.QuantizationParametersT()
-    # A scale of 0 is not allowed. Its outputs are tiny in any case.
+    # LiteRT does not allow a scale of 0. The outputs are negligible anyway.
     scales = found.scales.ravel()
     integers.quantization.scale = np.maximum(
         scales * (2 if halved else 1), np.finfo(np.float32).tiny
@@ -228,7 +228,7 @@ class _Graph:
             codes.append(entry)
             known.append(code)
         number = known.index(code)
-        # The version is the lowest that all operators of the code need.
+        # The version must be high enough for all operators with this code.
         codes[number].version = max(codes[number].version, version)
         operator = schema.OperatorT()
         operator.opcodeIndex = number

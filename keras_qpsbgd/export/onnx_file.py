@@ -1,8 +1,8 @@
 """ONNX files with 1, 2 or 4 bits per quantized weight.
 
-A kernel of levels times scales is stored as bytes of 8, 4 or 2 weights.
-Standard operators look up the levels of each byte in a table and multiply them
-by the scales:
+A kernel of levels times scales is stored in bytes that contain 8, 4 or 2
+weights each. Standard operators look up the levels of each byte in a table and
+multiply them by the scales:
 
     bytes -> Cast -> Gather -> Reshape -> Slice -> Reshape -> Cast -> Mul
 
@@ -34,9 +34,9 @@ def onnx(model: Any, path: Any) -> None:
     """Writes a model as an ONNX file, with 1, 2 or 4 bits per quantized weight.
 
     Kernels of binary layers and kernels that `quantize` has rounded are stored
-    with 1 bit per weight, with 2 bits, or with 4 bits for 3 or 4 bits. ONNX
-    Runtime converts them to float32 when it loads the file. Predictions then
-    take the same time and memory as with the float kernels of
+    with 1, 2 or 4 bits per weight. Weights of 3 bits take 4 bits. ONNX Runtime
+    converts them to float32 when it loads the file. Predictions then take the
+    same time and memory as with the float kernels of
     `inference_model(model).export(path, format="onnx")`. Requires the extra
     `deploy` and Keras 3.
 
@@ -47,7 +47,8 @@ def onnx(model: Any, path: Any) -> None:
 
     Raises:
         ImportError: If `onnx` or `tf2onnx` is not installed.
-        ValueError: If a layer is not supported, or if `path` is a folder.
+        ValueError: If a layer is not supported, if `path` is a folder, or with
+            legacy Keras.
 
     Example:
         ```python
@@ -85,9 +86,9 @@ def onnx(model: Any, path: Any) -> None:
 
 
 def _check_operators(graph):
-    """Raises if tf2onnx has left operators of TensorFlow in a graph.
+    """Raises a `ValueError` if tf2onnx left TensorFlow operators in a graph.
 
-    It does not look into functions that are compiled with XLA, which Keras 3
+    tf2onnx does not convert functions that are compiled with XLA, which Keras 3
     uses for grouped convolutions.
     """
     from onnx import defs
@@ -179,6 +180,6 @@ def _table(stored_bits, bits):
     """Returns the levels of the weights in each of the 256 bytes."""
     shifts = stored_bits * np.arange(8 // stored_bits)
     numbers = (np.arange(256)[:, None] >> shifts) & (2**stored_bits - 1)
-    # Bytes with numbers above those of 3 bits do not occur.
+    # With 3 bits, the numbers 8 to 15 do not occur.
     levels = 2 * numbers - max_level(bits)
     return np.minimum(levels, max_level(bits)).astype(np.int8)

@@ -1,8 +1,8 @@
-"""Small files that store kernels of a few bits per weight as bits.
+"""Small files that store kernels with 1 to 4 bits per weight.
 
-A file has the configuration of the model and its weights. The model is rebuilt
-from the configuration, after checks that it cannot run code and needs exactly
-the weights of the file.
+A file contains the configuration of the model and its weights. The model is
+rebuilt from the configuration, after checks that it cannot run code and needs
+exactly the weights of the file.
 """
 
 import contextlib
@@ -56,9 +56,9 @@ def packed(
 
     Args:
         model: Keras model that has been built. It can be Sequential or
-            functional, also with nested models, or subclassed, like the models
-            of Spektral. A subclassed model must define `get_config` if its
-            constructor has arguments.
+            functional, with or without nested models, or subclassed, such as
+            the models of Spektral. A subclassed model must define `get_config`
+            if its constructor has arguments.
         path: Path of the file. Missing folders are created, and `~` is
             expanded.
         custom_objects: Dictionary (optional). Maps names to your own layers,
@@ -173,7 +173,7 @@ def content_of(
 
 
 def _warn_if_float(model, entries):
-    """Warns if the file has no kernel of a few bits, so that it is not small.
+    """Warns if no kernel is stored with few bits, so the file is not small.
 
     Args:
         model: Keras model.
@@ -212,7 +212,7 @@ def _config_of(model):
     try:
         with _uncompiled(model):
             config = keras.utils.serialize_keras_object(model)
-        # A file has the same types, for example lists in place of tuples.
+        # Convert to the types that a file has, such as lists instead of tuples.
         config = json.loads(json.dumps(config))
     except Exception as error:  # `get_config` of users may raise anything
         raise ValueError(
@@ -290,7 +290,7 @@ def _model_from(content, custom_objects):
 
 
 def _abstract_model(config, custom_objects, entries):
-    """Builds a model without memory, and compares its weights with a file.
+    """Builds a model without values, and compares its weights with a file.
 
     An invalid configuration could have more weights than fit into memory. The
     variables of a graph have a shape but no value.
@@ -341,7 +341,7 @@ def _graph():
 def _built(config, custom_objects):
     objects = {**safety.spektral_classes(config), **custom_objects}
     try:
-        # Keras changes the configuration that it receives.
+        # Keras modifies the configuration that it receives.
         model = keras.utils.deserialize_keras_object(
             copy.deepcopy(config), custom_objects=objects, safe_mode=True
         )

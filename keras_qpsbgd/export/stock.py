@@ -193,7 +193,7 @@ def _problem(layer):
 
 
 def _stock_class(layer):
-    """Returns the class of the Keras layer that computes the same.
+    """Returns the class of the equivalent Keras layer.
 
     It is the class of the layer itself if it is not a layer of this package.
     """
@@ -265,8 +265,8 @@ def _set_weights(layer, new):
 def _float_kernel(layer: Any) -> np.ndarray:
     """Returns what a binary layer multiplies its inputs by, as float32.
 
-    It is levels times scales, which exported files store with few bits, or the
-    product of a real kernel.
+    This is levels times scales, which exported files store with few bits, or a
+    real kernel times its scale.
     """
     if not layer.has_real_kernel:
         levels = layer.binary_kernel.numpy().astype(np.float32)

@@ -76,6 +76,10 @@ def stored(
     """Returns the entry and the data of a variable in a file.
 
     The entry of a kernel of levels times scales gets `bits` and `axes`.
+
+    Raises:
+        ValueError: If the weight is not numeric, or a binary kernel contains
+            NaN.
     """
     if entry.dtype not in container.DTYPES:
         raise ValueError(

@@ -21,7 +21,7 @@ EXPECTED = (
     "`path_or_model` must be a Keras model, or the path of a packed, .keras or "
     "HDF5 file."
 )
-# Number of input values and of samples that are computed at a time.
+# At most this many input values and samples are computed at a time.
 MAX_INPUTS = 2**22
 MAX_SAMPLES = 1024
 
@@ -79,6 +79,8 @@ class Predictor:
         ValueError: If an argument is invalid, or if the model has layers that
             are not supported. The message names all of them.
         FileNotFoundError: If the file does not exist.
+        ImportError: If the file is a Keras file and TensorFlow is not
+            installed.
 
     Example:
         ```python
@@ -190,7 +192,7 @@ class Predictor:
         )
 
     def _description(self):
-        """Returns the kernels, and the set of instructions that they use."""
+        """Returns the kernels, and the instruction set that they use."""
         if self._kernels != "c":
             return repr(self._kernels)
         return f"{self._kernels!r} ({products.variants()[0]})"

@@ -2,13 +2,14 @@
 
 A kernel with `b` bits per weight has the levels `q`, odd integers from `-L` to
 `L` with `L = 2**b - 1`. It is the sum of `b` kernels of +1 and -1 with the
-factors 1, 2, 4 and 8, and its product is the sum of theirs.
+factors 1, 2, 4 and 8, so its product is the sum of their products with the same
+factors.
 
 - If the inputs are +1 and -1, the product of a patch is the number of inputs
   minus twice the number of bits that differ from those of the kernel.
 - Otherwise the C kernel adds entries of tables (see `_sign_product.h`).
 
-The C kernels read the patches of an image where they are. NumPy copies them.
+The C kernels read the patches in place. NumPy copies them.
 """
 
 import concurrent.futures
@@ -47,7 +48,7 @@ def available():
 
 
 def variants():
-    """Returns the sets of instructions for which there are C kernels.
+    """Returns the names of the instruction sets with C kernels.
 
     The processor supports all of them, and the first one is the fastest.
     """
@@ -60,8 +61,8 @@ def pool_signs(value, sizes, masks):
     Args:
         value: `Signs`.
         sizes: `Sizes` of the windows.
-        masks: Pair of words `keep` and `flip`, with which the result becomes
-            `found & keep ^ flip`, or of `None`.
+        masks: Pair `(keep, flip)` of words, which change the result to
+            `found & keep ^ flip`, or `(None, None)`.
     """
     found = sizes(value.shape, value.size)
     out = np.empty((*found.shape, value.words.shape[-1]), np.uint64)
@@ -75,7 +76,8 @@ class Workers:
 
     Args:
         threads: Positive integer.
-        variant: Integer. The place in `variants()` of the kernels.
+        variant: Integer. The index of the kernels in `variants()`. Defaults to
+            `0`.
     """
 
     def __init__(self, threads, variant=0):
@@ -111,11 +113,13 @@ class Output:
 
     Args:
         limits: Array (optional). The signs are +1 where a product is at least
-            as large as its limit. Otherwise the other arguments are used.
-        scale: Array (optional), one number per output.
-        shift: Array (optional), which belongs to `scale`.
-        low: Float. The smallest number, which `relu` and `hard_tanh` have.
-        high: Float. The largest number.
+            as large as its limit. Defaults to `None`, which uses the other
+            arguments.
+        scale: Array (optional), one number per output. Defaults to `None`.
+        shift: Array, required with `scale`. Defaults to `None`.
+        low: Float. The lower limit, for `relu` and `hard_tanh`. Defaults to
+            minus infinity.
+        high: Float. The upper limit, for `hard_tanh`. Defaults to infinity.
     """
 
     def __init__(
@@ -140,7 +144,7 @@ class Output:
         return products
 
     def empty(self, shape, outputs):
-        """Returns arrays for the result, with and without `Signs`."""
+        """Returns an empty result, and the array in it that a kernel fills."""
         if self.limits is None:
             found = np.empty((*shape, outputs), np.float32)
             return found, found
@@ -368,7 +372,7 @@ class RealProduct(_Product):
 
 
 def _lanes(words):
-    """Returns the words of 8 outputs one after the other.
+    """Interleaves the words of 8 outputs.
 
     Args:
         words: Array of shape `(outputs, words)`.

@@ -20,7 +20,7 @@ from keras_qpsbgd.inference.windows import Windows
 
 # Steps that scale and shift.
 AFFINE = ("affine", "normalization")
-# Smallest and largest number of activations that a product includes.
+# Lower and upper limits of the activations that a product can include.
 LIMITS = {"relu": (0.0, np.inf), "hard_tanh": (-1.0, 1.0)}
 PADDINGS = ("valid", "same")
 # Larger windows, from a damaged file, would take very long.
@@ -192,7 +192,7 @@ def _output(waiting, outputs, is_exact):
     scale, shift = None, None
     if _next(waiting) in AFFINE:
         scale, shift = (
-            # An error if the sizes differ.
+            # This raises an error if the sizes differ.
             np.ascontiguousarray(np.broadcast_to(each, outputs))
             for each in _affine(waiting)
         )

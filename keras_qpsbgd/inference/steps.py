@@ -155,8 +155,10 @@ class MaxPooling(Step):
 
     Args:
         windows: `Windows`, or `None` for whole images.
-        keepdims: Boolean. Whether whole images keep their axes.
-        is_compiled: Boolean. Whether to use the C kernel for `Signs`.
+        keepdims: Boolean. Whether whole images keep their axes. Defaults to
+            `False`.
+        is_compiled: Boolean. Whether to use the C kernel for `Signs`. Defaults
+            to `False`.
     """
 
     threshold = None  # of the `Signs`, or `None`

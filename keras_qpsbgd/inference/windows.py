@@ -36,7 +36,7 @@ class Windows:
 
         Args:
             images: Array.
-            fill: Value of the entries outside of an image.
+            fill: Value of the entries outside an image.
         """
         axes = self._axes(images.shape[1:3])
         margins = [(0, 0), *(axis[1] for axis in axes), (0, 0)]
@@ -92,7 +92,7 @@ class Geometry(NamedTuple):
 
 
 class Sizes:
-    """Computes a `Geometry` and remembers the last one.
+    """Computes a `Geometry` and caches the last one.
 
     Args:
         windows: `Windows`, or `None` for rows.

@@ -22,9 +22,10 @@ Under legacy Keras, only the uses of names that SciPy and NumPy have removed are
 replaced. Create and use layers and models while the fixes are enabled.
 Subclasses of Spektral classes can be defined before that.
 
-The following table shows how many tests of Spektral pass without -> with the
-fixes (2026-11-15, Spektral 1.3.1, TensorFlow 2.21, Keras 3.15, SciPy 1.17, CPU;
-in a clone, `git show 6314f9b^:research/bench/spektral.py` has the commands):
+The following table shows how many tests of Spektral pass without and with the
+fixes (without -> with, 2026-11-15, Spektral 1.3.1, TensorFlow 2.21, Keras 3.15,
+SciPy 1.17, CPU; in a clone, `git show 6314f9b^:research/bench/spektral.py` has
+the commands):
 
                                            Keras 3       legacy Keras
     the 113 tests of Spektral              49 ->  67      74 ->  92
@@ -52,8 +53,8 @@ Under Keras 3, `enable_keras3` also fixes four bugs that Spektral has under
 legacy Keras: `GraphMasking` of a list of inputs used features as the mask,
 `GlobalAttnSumPool` raised an error in single mode, `SingleLoader` raised an
 error after `AdjToSpTensor`, and global pooling of masked nodes reported wrong
-losses and accuracies (even above 1). The warning from Spektral that it shuffles
-an object that is not a `Sequence` is caused by NumPy 2 and is harmless.
+losses and accuracies (even above 1). With NumPy 2, Spektral warns that it
+shuffles an object that is not a `Sequence`. The warning is harmless.
 
 All convolutional and pooling layers of Spektral run.
 `spektral.models.GNNExplainer`, distribution strategies and mixed precision are

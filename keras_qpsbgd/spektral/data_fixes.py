@@ -48,7 +48,7 @@ def as_tuples(batch):
 
 def batch_signature(loader):
     """Returns the signature of the batches of a `BatchLoader`."""
-    # A copy, because `tf_signature` modifies the loader.
+    # Use a copy, because `tf_signature` modifies the loader.
     loader = copy.copy(loader)
     loader.signature = copy.deepcopy(loader.signature)
     has_labels = "y" in loader.signature

@@ -32,7 +32,7 @@ class Fixes:
         return tuple(fix.name for fix in FIXES)
 
     def disable(self) -> None:
-        """Restores Spektral when no other handle is enabled."""
+        """Restores Spektral, unless another handle is still enabled."""
         if self in _handles:
             _handles.remove(self)
             if not _handles:

@@ -44,7 +44,11 @@ class ModuleProxy:
 
 
 def find(target, must_exist=False):
-    """Returns the owner and the name of the attribute in `target`."""
+    """Returns the owner and the name of the attribute in `target`.
+
+    Raises:
+        RuntimeError: If the installed Spektral lacks the attribute.
+    """
     module, _, path = target.partition(":")
     *path, attribute = path.split(".")
     try:
@@ -79,7 +83,7 @@ def apply(fix):
 
 def _put(make, owner, attribute):
     new = make(getattr(owner, attribute, None))
-    # From `vars`, to store a property or static method itself.
+    # Read it from `vars`, to store a property or static method itself.
     stored = vars(owner).get(attribute, ABSENT)
     setattr(owner, attribute, new)
     if stored is ABSENT:

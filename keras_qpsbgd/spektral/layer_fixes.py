@@ -38,7 +38,10 @@ def name_training(call):
 
 
 def does_not_raise(n_nodes):
-    """Returns `None` before the first call. Keras 3 reads all attributes."""
+    """Makes `n_nodes` return `None` before the first call.
+
+    Keras 3 reads all attributes of a layer.
+    """
     return property(
         lambda self: self._n_nodes, n_nodes.fset, n_nodes.fdel, n_nodes.__doc__
     )
@@ -59,7 +62,7 @@ def with_learning_phase(backend):
 
 
 def with_softmax(backend):
-    """Replaces `softmax` by one that accepts a vector (a single graph)."""
+    """Replaces `softmax` with one that accepts a vector (a single graph)."""
     return ModuleProxy(backend, softmax=tf.nn.softmax)
 
 
@@ -181,8 +184,8 @@ def no_mask(_):
 def keep_list(call):
     """Keeps `GraphMasking` from modifying the list of inputs.
 
-    It replaces the first input by the features without the mask column, and
-    Keras then computes the mask from the modified list.
+    `GraphMasking` replaces the first input with the features without the mask
+    column. Keras then computes the mask from the modified list.
     """
 
     @functools.wraps(call)
