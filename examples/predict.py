@@ -59,7 +59,8 @@ def main():
         metavar="FILE",
         help="measure the accuracy on the arrays x_test and y_test of this "
         "file. keras.datasets.mnist.load_data() downloads MNIST to "
-        "~/.keras/datasets/mnist.npz",
+        "~/.keras/datasets/mnist.npz. For CIFAR-10, store the arrays of "
+        "keras.datasets.cifar10.load_data() with numpy.savez",
     )
     arguments = parser.parse_args()
 
@@ -68,6 +69,11 @@ def main():
     if arguments.test:
         with np.load(arguments.test) as file:
             x, y = file["x_test"], file["y_test"].ravel()
+        if x[0].size != np.prod(shape):
+            parser.error(
+                f"{arguments.model} needs images of shape {tuple(shape)}. "
+                f"Received: {x.shape[1:]}"
+            )
         x = x.reshape(-1, *shape).astype("float32") / 127.5 - 1
         right = (predictor.predict(x).argmax(axis=1) == y).mean()
         print(f"accuracy on {len(y):,} test images: {right:.4f}")

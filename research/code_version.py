@@ -1,8 +1,9 @@
 """Which code made a record.
 
 A record has a hash of the code that made it as its `"code"`. If the code has
-changed since, the pages say that the record is older than the code. Comments,
-docstrings, the layout of the code and the messages of exceptions do not count.
+changed since, the pages say that the record is older than the code. In Python,
+comments, docstrings, the layout of the code and the messages of exceptions do
+not count.
 """
 
 import ast

@@ -1,6 +1,7 @@
 """The version of Keras, and smaller differences between the versions."""
 
 import importlib.metadata
+import os
 import sys
 
 import tensorflow as tf
@@ -22,15 +23,24 @@ def version():
     )
 
 
-# Old copies of Keras 2 inside TensorFlow have no `__version__`.
-KERAS_3 = is_keras_3(getattr(keras, "__version__", "2"))
+def _check_backend(name):
+    if name != "tensorflow":
+        raise ImportError(
+            "keras_qpsbgd requires the TensorFlow backend of Keras. Set "
+            "`KERAS_BACKEND=tensorflow` before you import Keras. Received: "
+            f"KERAS_BACKEND={name}"
+        )
 
-if KERAS_3 and keras.config.backend() != "tensorflow":
-    raise ImportError(
-        "keras_qpsbgd requires the TensorFlow backend of Keras. Set "
-        "`KERAS_BACKEND=tensorflow` before you import Keras. Received: "
-        f"KERAS_BACKEND={keras.config.backend()}"
-    )
+
+try:
+    # Old copies of Keras 2 inside TensorFlow have no `__version__`.
+    KERAS_3 = is_keras_3(getattr(keras, "__version__", "2"))
+except ImportError:
+    # Keras does not name a backend that is not installed.
+    _check_backend(os.environ.get("KERAS_BACKEND", "tensorflow"))
+    raise
+if KERAS_3:
+    _check_backend(keras.config.backend())
 
 if not KERAS_3:
     # The networks of the paper need a hard tanh, which legacy Keras lacks.

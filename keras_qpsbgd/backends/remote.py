@@ -196,7 +196,13 @@ def translate(error):
     known = None
     if isinstance(error, rejected) or code in (401, 403, 404):
         known = BackendUnavailable(
-            f"D-Wave Leap rejected the request: {text}. {CONFIGURE}"
+            f"D-Wave Leap rejected the request: {text}. "
+            + (
+                "No solver with these features is available to you. "
+                "`dwave solvers` lists those that are"
+                if isinstance(error, exceptions.SolverNotFoundError)
+                else CONFIGURE
+            )
         )
     elif isinstance(error, api.ResourceLimitsExceededError) or code == 429:
         known = TransientError(f"Too many requests: {text}")

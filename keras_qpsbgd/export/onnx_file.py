@@ -101,8 +101,8 @@ def _check_operators(graph):
         paths = {node.name.rpartition("/")[0]: None for node in unknown}
         raise ValueError(
             "`model` must only have layers that tf2onnx converts to standard "
-            "operators. It does not convert convolutions with `groups`. "
-            f"Received: {', '.join(paths)}"
+            "operators. It converts neither the exact `gelu` nor convolutions "
+            f"with `groups`. Received: {', '.join(paths)}"
         )
 
 

@@ -375,9 +375,14 @@ class BinaryLayer(AdaptedLayer):
     def _marked_kernel(self):
         if self._mark is None:
             raise ValueError(
-                f"The binary layer `{self.name}` has no binary kernel. Its "
-                "`build` must call `self.mark_binary(kernel)` with a trainable "
-                "variable. Received: no kernel"
+                f"The binary layer `{self.name}` has no binary kernel. "
+                + (
+                    "Its `build` must call `self.mark_binary(kernel)` with a "
+                    "trainable variable. "
+                    if self.built
+                    else "It is not built. Call it, or build its model, first. "
+                )
+                + "Received: no kernel"
             )
         return self._mark.kernel
 

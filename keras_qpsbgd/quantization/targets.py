@@ -311,7 +311,7 @@ def _is_graph_layer(layer):
 def _unsupported_reason(layer):
     """Returns why the class of a layer is not supported."""
     if isinstance(layer, BinaryLayer):
-        return "already binary"
+        return "already quantized"
     if _keras.is_graph_of_layers(layer):
         return "model inside another layer"
     if isinstance(layer, keras.Model):

@@ -133,12 +133,11 @@ def _training(training):
     rates = f"{training['rate']:g} for the binary kernels"
     if training["real_rate"] is not None:
         rates += f", {training['real_rate']:g} for all other weights"
-    settings = [f"{k}={v:g}" for k, v in training.get("settings", {}).items()]
     found = {
         "training": f"{training['images']:,} images, {training['epochs']} "
         f"epochs, batches of {training['batch']}, seed {training['seed']}"
         f"{_time(training)}",
-        "optimizer": ", ".join([f"`{training['optimizer']}`", *settings]),
+        "optimizer": f"`{training['optimizer']}`",
         "learning rates": f"{rates}. They decay to zero along a cosine",
     }
     if "tuning" in training:

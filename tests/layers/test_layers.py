@@ -302,6 +302,9 @@ def test_wrong_arguments():
 
 
 def test_layer_without_binary_kernel():
+    with pytest.raises(ValueError, match="no binary kernel.*is not built"):
+        layers.BinaryDense(3).binary_kernel  # noqa: B018
+
     class Unmarked(layers.BinaryLayer):
         def binary_call(self, inputs, binary_kernel):
             return inputs

@@ -353,7 +353,7 @@ def test_other_layers_are_copied():
     reasons = {layer.name: layer.reason for layer in report.unchanged}
     assert reasons["embedding"] == "unsupported type"
     assert reasons["rnn/kernel"] == "not chosen"
-    assert reasons["binary"] == "already binary"
+    assert reasons["binary"] == "already quantized"
     old = keras.Model(model.inputs, model.get_layer("binary").output)
     new = keras.Model(quantized.inputs, quantized.get_layer("binary").output)
     np.testing.assert_allclose(
@@ -480,7 +480,7 @@ def test_layers_that_do_not_fit_are_listed():
     assert [layer.name for layer in report.layers] == ["gru/kernel"]
     reasons = {layer.name: layer.reason for layer in report.unchanged}
     if _keras.KERAS_3:
-        assert reasons.pop("binary/dense") == "already binary"
+        assert reasons.pop("binary/dense") == "already quantized"
     assert reasons == {
         f"model/{inner.name}": "model inside another layer",
         "gru/recurrent": "`reset_after` is False",

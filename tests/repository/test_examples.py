@@ -87,6 +87,23 @@ def test_predict(run, tmp_path):
     assert output == "accuracy on 2 test images: 0.5000\n"
 
 
+@pytest.mark.parametrize("name", ["cifar10-vgg-relu", "cifar10-vgg-binary"])
+def test_predict_photographs(run, name, tmp_path, capsys):
+    pytest.importorskip("PIL.Image")
+    model = str(ROOT / "models" / f"{name}.kq")
+    lines = run("predict.py", model).splitlines()
+    assert len(lines) == 10
+    for line in lines:  # the files have the names of the classes
+        file, found = line.split(": ")
+        assert file == f"cifar10-{found.partition(' ')[0]}.png"
+    np.savez(
+        tmp_path / "digits.npz", x_test=np.ones((2, 28, 28)), y_test=[7, 1]
+    )
+    with pytest.raises(SystemExit):
+        run("predict.py", model, "--test", "digits.npz")
+    assert "(32, 32, 3). Received: (28, 28)" in capsys.readouterr().err
+
+
 def test_predict_imports_numpy_and_pillow_alone():
     pytest.importorskip("PIL.Image")
     script = f"""

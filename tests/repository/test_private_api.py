@@ -1,6 +1,9 @@
 """Tests that fail if non-public behavior that the library relies on changes."""
 
+import os
 import runpy
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -80,6 +83,17 @@ def test_other_keras_backends_are_rejected(monkeypatch):
         ImportError, match="KERAS_BACKEND=tensorflow.*Received: .*=jax"
     ):
         runpy.run_path(_keras.versions.__file__)
+
+
+@pytest.mark.slow
+def test_keras_backend_that_is_not_installed():
+    found = subprocess.run(
+        [sys.executable, "-c", "import keras_qpsbgd as kq; kq.QPSBGD"],
+        env={**os.environ, "KERAS_BACKEND": "torch"},
+        capture_output=True,
+        text=True,
+    )
+    assert "Received: KERAS_BACKEND=torch" in found.stderr
 
 
 def test_keras_clips_and_decays_with_these_methods():

@@ -273,6 +273,7 @@ class DWaveBackend(Backend):
             ) from error
 
     def _solve_whole(self, qubo, seed):
+        ranges.check_parameters(self)
         (found,) = self.solve_layers([qubo], [seed], stop_at_failure=True)
         if isinstance(found, Exception):
             raise found
@@ -296,6 +297,7 @@ class DWaveBackend(Backend):
         return shared_calls.solve_layers(self, qubos, seeds, stop_at_failure)
 
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
+        self.check_layers(sizes)
         return cost.step_cost(self, sizes)
 
     def estimate(
@@ -349,8 +351,8 @@ class DWaveBackend(Backend):
             warnings.warn(
                 f"{100 * share:.0f} % of the fields are below the precision of "
                 f"the chip ({ranges.PRECISION} after scaling), so the gradient "
-                "has little effect on its answers. Use a larger `kappa`, a "
-                "lower `chain_strength`, or inputs of similar sizes.",
+                "has little effect on its answers. Use inputs of similar "
+                "sizes, a larger `kappa`, or a lower `chain_strength`.",
                 stacklevel=2,
             )
 

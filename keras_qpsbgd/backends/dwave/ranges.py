@@ -182,6 +182,12 @@ def check_parameters(backend):
             "instead. Received: fast_anneal="
             f"{backend.parameters['fast_anneal']!r}"
         )
+    if backend.parameters.get("auto_scale"):
+        raise BackendUnavailable(
+            "`parameters` must not contain `auto_scale`, which scales all "
+            "columns by one number. The backend scales each column on its "
+            f"own. Received: auto_scale={backend.parameters['auto_scale']!r}"
+        )
     given = call_parameters(backend)
     for name in ("num_reads", "annealing_time"):
         bounds = sampler.properties.get(f"{name}_range")

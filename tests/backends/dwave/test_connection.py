@@ -52,6 +52,13 @@ def test_first_solver_of_a_list_is_not_available(service, gone):
     assert qpu.open().sampler.properties["topology"]["type"] == "zephyr"
 
 
+def test_misspelled_solver(service):
+    with pytest.raises(
+        kq.backends.BackendUnavailable, match="name=firts.*`dwave solvers`"
+    ):
+        kq.backends.get({"name": "dwave", "solver": "firts"}).open()
+
+
 def test_no_solver_of_a_list_is_available(service):
     service.offline |= {"first", "second"}
     with pytest.raises(

@@ -354,6 +354,10 @@ def test_saved_and_loaded(tmp_path):
             "`fast_anneal`.*linear biases.*Received",
         ),
         (
+            {"parameters": {"auto_scale": True}},
+            "`auto_scale`.*each column.*Received: auto_scale=True",
+        ),
+        (
             {"num_reads": 9000, "annealing_time": 1999.0},
             "s, but this solver allows at most 10 s.*Received: num_reads=9000",
         ),
@@ -362,6 +366,16 @@ def test_saved_and_loaded(tmp_path):
 def test_what_the_solver_does_not_support(spy, arguments, message):
     with pytest.raises(kq.backends.BackendUnavailable, match=message):
         offline.qpu(spy, **arguments).check(600, 1)
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        offline.qpu(spy, **arguments).step_cost([(600, 1)])
+    assert not spy.calls
+
+
+def test_solve_checks_the_parameters(spy):
+    backend = offline.qpu(spy, num_reads=20_000)
+    qubo = kq.Qubo.from_rows(np.ones((3, 2)), np.ones((3, 1)))
+    with pytest.raises(kq.backends.BackendUnavailable, match="`num_reads`"):
+        backend.solve(qubo)
     assert not spy.calls
 
 
