@@ -113,6 +113,21 @@ def test_verdicts(check, verdict):
     assert claims.verdict(claim, check(FOUND)).startswith(verdict)
 
 
+@pytest.mark.parametrize("other, agrees", [(0.6, True), (0.8, False)])
+def test_a_method_fails_alone(other, agrees):
+    losses = {"ProxQuant": {0: 0.8, 1: 0.9}, OURS: {0: other, 1: other}}
+    known = types.SimpleNamespace(
+        of_task=lambda name: [("mean", "last")],
+        fresh=lambda loss, name: True,
+        values=lambda reading, name, measure: losses,
+    )
+    ((_, text, found),) = claims.fails("a", "proxquant", ("native",))(known)
+    assert text.startswith("training loss 0.8500 +- 0.0500 against QP-SBGD")
+    assert found == agrees
+    ((_, text, found),) = claims.fails("a", "proxquant", ("sgd",))(known)
+    assert (text, found) == ("not all methods were run", None)
+
+
 def test_readings_without_runs_have_no_verdict():
     check = claims.reaches("a", 0.6, ACCURACY)
     one = make_readings(sum={OURS: (0.6, 0.8)})
