@@ -6,10 +6,12 @@ tables.
 
 import pathlib
 
+from research import code_version
 from research import pages
 from research.engine import figures
 from research.engine import statistics
 from research.engine.tables import markdown_table
+from research.few_solves import study
 from research.few_solves.curves import ACCURACY
 from research.few_solves.curves import AXES
 from research.few_solves.curves import LOSS
@@ -45,7 +47,8 @@ def write(out):
     out = pathlib.Path(out)
     found = [Numbers(out, task) for task in TASKS.values()]
     found = [numbers for numbers in found if OURS in numbers.methods]
-    blocks = {"conclusion": _conclusion(found)}
+    older = [n.task.title for n in found if study.is_older(out, n.task.name)]
+    blocks = {"conclusion": code_version.note(older) + _conclusion(found)}
     for measure in (ACCURACY, LOSS):
         blocks[f"equal/{measure}"] = _equal(found, measure)
     blocks["optima"] = _optima(found)

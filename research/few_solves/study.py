@@ -57,6 +57,12 @@ def read(out, task):
     return by_key(open_store(out, task))
 
 
+def is_older(out, task):
+    """Returns whether a task has records of other code than the present."""
+    now = code_version.version(*CODE)
+    return any(r.get("code") != now for r in open_store(out, task).records)
+
+
 def by_key(store):
     """Returns a dictionary of lists of records."""
     found = {}
