@@ -157,7 +157,11 @@ def test_configuration_of_host_backends(backend):
             kq.backends.get({**config, name: -1})
 
 
-@pytest.mark.parametrize("backend", NATIVE, ids=str)
+@pytest.mark.parametrize(
+    "backend",
+    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_search_is_nearly_exact_at_20(backend):
     problem = qubo(20, m=5, batch=30)
     best = kq.backends.get("exact").solve(problem).energies
@@ -444,7 +448,7 @@ def test_import_does_not_need_solvers():
         ("sign", 10),
         (NATIVE[0], 10),
         (NATIVE[0], 18),
-        (NATIVE[1], 18),
+        pytest.param(NATIVE[1], 18, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -255,7 +255,7 @@ def test_layers_with_the_same_name(make):
 # The logs of each epoch, and the budget
 
 
-@pytest.mark.parametrize("policy", ["exact", "raise"])
+@pytest.mark.parametrize("policy", [pytest.param("exact", marks=SLOW), "raise"])
 @pytest.mark.filterwarnings("ignore:The QPU budget is spent")
 def test_totals_of_all_updates_and_the_end_of_the_budget(policy, tmp_path):
     """Records two of eight updates. The budget is enough for five."""

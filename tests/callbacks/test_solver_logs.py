@@ -133,7 +133,9 @@ def test_progress_bar(capsys, monkeypatch):
         assert history["solver_s"][0] > 0
 
 
-@pytest.mark.parametrize("verbose", [0, 1])
+@pytest.mark.parametrize(
+    "verbose", [pytest.param(0, marks=pytest.mark.slow), 1]
+)
 def test_first_step_compiles_a_solver_in_the_graph(verbose, capsys):
     """A line above the first bar says so, only in the first `fit`."""
     model = tools.small_model()

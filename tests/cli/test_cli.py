@@ -107,6 +107,7 @@ def test_qpu_cost(capsys, monkeypatch, topology):
 
 
 @pytest.mark.once
+@pytest.mark.slow
 def test_qpu_cost_is_what_the_optimizer_estimates(
     capsys, tmp_path, monkeypatch
 ):

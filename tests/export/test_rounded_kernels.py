@@ -59,7 +59,10 @@ def all_kinds():
 
 @pytest.mark.parametrize(
     "bits",
-    [2, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (1, 3, 4))],
+    [
+        pytest.param(2, marks=pytest.mark.slow),
+        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 3, 4)),
+    ],
 )
 def test_every_kind_of_kernel(bits, tmp_path):
     model = all_kinds()
@@ -136,7 +139,9 @@ MODELS = (separable, conv1d, conv3d, transposed, lstm)
 RUNTIMES = {"onnx": test_runtimes.run_onnx, "litert": test_runtimes.run_litert}
 
 
-@pytest.mark.parametrize("bits, smaller", [(2, 6), (4, 4)])
+@pytest.mark.parametrize(
+    "bits, smaller", [(2, 6), pytest.param(4, 4, marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_sizes_and_runtimes(make, bits, smaller, tmp_path):
     model = keras.Sequential(make())
@@ -158,6 +163,7 @@ def test_sizes_and_runtimes(make, bits, smaller, tmp_path):
         test_runtimes.assert_close(run(path, x), expected)
 
 
+@pytest.mark.slow
 def test_recurrent_layers_in_litert(tmp_path):
     path = tmp_path / "model.tflite"
     x = quantizing.data(16, 3, 20)

@@ -71,7 +71,9 @@ def write_and_run(name, model, path):
     assert_close(run(path, inputs), exporting.predict(model, inputs))
 
 
-@pytest.mark.parametrize("bits", range(1, 5))
+@pytest.mark.parametrize(
+    "bits", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 4]
+)
 @pytest.mark.parametrize("name, stored", [("onnx", 1244), ("litert", 2244)])
 def test_few_bits_are_stored(name, stored, bits, tmp_path):
     path = tmp_path / "model"

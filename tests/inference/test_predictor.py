@@ -169,7 +169,13 @@ def test_pooling(pool, name):
 
 @pytest.mark.parametrize("before", ["nothing", "norm", "relu"])
 @pytest.mark.parametrize(
-    "pool", [{}, {"strides": 1, "padding": "same"}, None], ids=str
+    "pool",
+    [
+        {},
+        {"strides": 1, "padding": "same"},
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_pooling_before_a_threshold(before, pool):
     """The signs are pooled, also where they fall with the products."""

@@ -279,6 +279,7 @@ def test_inference_observes_nothing():
     assert_close(observer.rows[0], dense(a) @ x)
 
 
+@pytest.mark.slow
 def test_fit_without_spektral(monkeypatch):
     monkeypatch.setitem(sys.modules, "spektral", None)
     x, a = graph(sparse=True)

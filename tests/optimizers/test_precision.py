@@ -123,6 +123,7 @@ def test_accumulation_in_any_precision(dtype, eager):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras does not accumulate"
 )

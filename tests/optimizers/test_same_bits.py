@@ -52,7 +52,13 @@ def convolution():
     ]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.slow] * (case == "exact"))
+        for case in CASES
+    ],
+)
 def test_training_gives_the_recorded_signs(case):
     expected, widths, backend, arguments = CASES[case]
     keras.utils.set_random_seed(3)

@@ -42,7 +42,7 @@ def warned(function):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"run_eagerly": True},
         pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
         pytest.param({"steps_per_execution": 2}, marks=pytest.mark.slow),

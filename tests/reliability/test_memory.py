@@ -54,6 +54,7 @@ def test_the_training_step_is_freed_with_its_optimizer():
     assert layer() is None
 
 
+@pytest.mark.slow
 def test_our_optimizers_free_their_steps():
     """A tuner needs this, because it trains many models in one process."""
     optimizer, layer = train(kq.QPSBGD())

@@ -27,7 +27,7 @@ def check(copies, n, graph):
     "family, size, qubits, couplers, n, least, longest",
     [
         pytest.param("pegasus", 16, 0, 0, 16, 80, 3, marks=pytest.mark.slow),
-        ("pegasus", 16, 28, 10, 64, 6, 8),
+        pytest.param("pegasus", 16, 28, 10, 64, 6, 8, marks=pytest.mark.slow),
         pytest.param("pegasus", 16, 28, 10, 4, 1350, 1, marks=pytest.mark.slow),
         pytest.param("zephyr", 12, 0, 0, 16, 80, 4, marks=pytest.mark.slow),
         pytest.param("zephyr", 12, 223, 10, 16, 55, 6, marks=pytest.mark.slow),

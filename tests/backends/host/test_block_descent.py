@@ -15,14 +15,8 @@ def qubo(n, m=4, batch=64, scale=1.0, kind="normal"):
     return kq.Qubo.from_rows(rows, scale * v)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "normal",
-        pytest.param("pm1", marks=pytest.mark.slow),
-        pytest.param("sparse", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["normal", "pm1", "sparse"])
 def test_gap_with_300_inputs_and_blocks_of_64(kind):
     problem = qubo(300, scale=0.1, kind=kind)
     best = kq.backends.get({"name": "native", "preset": "once"}).solve(problem)
