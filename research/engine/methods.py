@@ -14,10 +14,11 @@ strength, and Bop has an averaging rate and a threshold. `kappa`, `momentum` and
 task tunes them, and only the ablation varies them.
 
 A step of QP-SBGD moves a latent weight by about the learning rate, so the
-default rates are proportional to the size of these weights, \(a = \sqrt{6 / (n + m)}\).
-This is Glorot's bound for a layer with n inputs and m outputs (the geometric
-mean over the binary layers). Short runs need larger steps, and deep networks
-need smaller ones. With T steps and L binary layers, let
+default rates are proportional to the size of these weights,
+\(a = \sqrt{6 / (n + m)}\). This is Glorot's bound for a layer with n inputs and
+m outputs (the geometric mean over the binary layers). Short runs need larger
+steps, and deep networks need smaller ones. With T steps and L binary layers,
+let
 
 $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 
