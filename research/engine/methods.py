@@ -30,7 +30,7 @@ $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 | real | rate | a f d times 0.007 to 0.18 | 0.01 to 0.23 |
 | sgd | rate | 1 to 125 | 0.7 to 720 |
 | momentum | rate | 0.1 to 12.5 | 0.03 to 30 |
-| proxquant | rate | f times 1 to 60 | 2 to 39 |
+| proxquant | rate | f times 1 to 60 | 2 to 36 |
 | bop | threshold | (a f)^2 times 0.0001 to 0.04 | 0.000001 to 0.03 |
 
 The last column comes from the experiments in `research`: networks from 3-1 to
