@@ -135,14 +135,24 @@ def lstm():
     return [keras.Input((10, 64)), L.LSTM(128), L.Dense(10)]
 
 
-MODELS = (separable, conv1d, conv3d, transposed, lstm)
 RUNTIMES = {"onnx": test_runtimes.run_onnx, "litert": test_runtimes.run_litert}
 
 
 @pytest.mark.parametrize(
     "bits, smaller", [(2, 6), pytest.param(4, 4, marks=pytest.mark.exhaustive)]
 )
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [
+        separable,
+        conv1d,
+        *(
+            pytest.param(make, marks=pytest.mark.slow)
+            for make in (conv3d, transposed, lstm)
+        ),
+    ],
+    ids=lambda make: make.__name__,
+)
 def test_sizes_and_runtimes(make, bits, smaller, tmp_path):
     model = keras.Sequential(make())
     floats = 4 * model.count_params()

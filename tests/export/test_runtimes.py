@@ -72,7 +72,8 @@ def write_and_run(name, model, path):
 
 
 @pytest.mark.parametrize(
-    "bits", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 4]
+    "bits",
+    [1, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (2, 3)), 4],
 )
 @pytest.mark.parametrize("name, stored", [("onnx", 1244), ("litert", 2244)])
 def test_few_bits_are_stored(name, stored, bits, tmp_path):

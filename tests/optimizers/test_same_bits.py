@@ -34,6 +34,7 @@ CASES = {
         {"rule": "paper"},
     ),
 }
+SLOW = ("exact", "dwave", "convolution")
 
 
 def dense(widths):
@@ -55,7 +56,7 @@ def convolution():
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[pytest.mark.slow] * (case == "exact"))
+        pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW))
         for case in CASES
     ],
 )
