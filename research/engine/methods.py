@@ -13,8 +13,8 @@ strength, and Bop has an averaging rate and a threshold. `kappa`, `momentum` and
 `covariance_decay` of QP-SBGD are the defaults of the rule on every task. No
 task tunes them, and only the ablation varies them.
 
-A step of QP-SBGD moves a latent weight by about the learning rate, so the
-default rates are proportional to the size of these weights,
+A step of QP-SBGD moves a latent weight by the learning rate times rho, a number
+of order 1. So the default rates are proportional to the size of these weights,
 \(a = \sqrt{6 / (n + m)}\). This is Glorot's bound for a layer with n inputs and
 m outputs (the geometric mean over the binary layers). Short runs need larger
 steps, and deep networks need smaller ones. With T steps and L binary layers,

@@ -133,11 +133,16 @@ def _training(training):
     rates = f"{training['rate']:g} for the binary kernels"
     if training["real_rate"] is not None:
         rates += f", {training['real_rate']:g} for all other weights"
+    settings = [
+        f"{name}={value:g}"
+        for name, value in training.get("settings", {}).items()
+        if name != "real_rate"  # one of the rates
+    ]
     found = {
         "training": f"{training['images']:,} images, {training['epochs']} "
         f"epochs, batches of {training['batch']}, seed {training['seed']}"
         f"{_time(training)}",
-        "optimizer": f"`{training['optimizer']}`",
+        "optimizer": ", ".join([f"`{training['optimizer']}`", *settings]),
         "learning rates": f"{rates}. They decay to zero along a cosine",
     }
     if "tuning" in training:

@@ -87,7 +87,7 @@ def test_weights_of_the_gpu_give_the_same_network(tmp_path, monkeypatch):
     expected = model.predict(inputs, verbose=0)
     np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), expected)
     card = cards.blocks(tmp_path)["models/cifar10-vgg-binary"]
-    assert "| `QPSBGD` |" in card and "3 s on H200" in card
+    assert "`QPSBGD`, kappa=10" in card and "3 s on H200" in card
     # A network of another shape.
     (tmp_path / "run.json").write_text(json.dumps({**run, "network": "pooled"}))
     with pytest.raises(ValueError, match="`weights` must have .* Received"):
