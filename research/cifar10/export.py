@@ -5,9 +5,10 @@
 A name is one of `OPTIMIZERS`, which has the arguments of the optimizers.
 
 The programs are those of `model.train_step` and of the model, compiled with XLA
-as on a GPU and with the searches that run on a GPU. Learning rates, and the
-threshold of Bop, are variables, which `train.py` sets. It also chooses the
-initial kernels. `FOLDER/NAME` contains
+as on a GPU and with the searches that run on a GPU. Learning rates, the weight
+decay of real weights, label smoothing and the threshold of Bop are variables,
+which `train.py` sets. It also chooses the initial kernels. `FOLDER/NAME`
+contains
 
 - `train.hlo.xz` and `predict.hlo.xz`, the programs;
 - `state.npz`, the initial values of the variables and constants that the
@@ -82,11 +83,18 @@ OPTIMIZERS = {
     "sgd": (sgd, {"momentum": 0.9}),
     "signum": (kq.optimizers.SignSGD, {"momentum": 0.9}),
     "bop": (kq.optimizers.Bop, {}),
-    "averaged": (
-        kq.QPSBGD,
-        {"backend": "native", "momentum": 0.9, "seed": 0},
-    ),
+    "averaged": (kq.QPSBGD, {"seed": 0}),
     "paper": (kq.QPSBGD, {"rule": "paper", "seed": 0}),
+    # Variants of `averaged`, as in `research/experiments/tasks/ablation.py`.
+    "no-momentum": (kq.QPSBGD, {"seed": 0, "momentum": 0.0}),
+    "one-batch": (kq.QPSBGD, {"seed": 0, "covariance_decay": 0.0}),
+    "no-averages": (
+        kq.QPSBGD,
+        {"seed": 0, "momentum": 0.0, "covariance_decay": 0.0},
+    ),
+    "kappa-3": (kq.QPSBGD, {"seed": 0, "kappa": 3.0}),
+    "kappa-30": (kq.QPSBGD, {"seed": 0, "kappa": 30.0}),
+    "no-couplings": (kq.QPSBGD, {"seed": 0, "backend": "sign"}),
 }
 ACTIVATIONS = ("relu", "binary")
 NETWORKS = ("pooled", "vgg", "vgg-binary")
@@ -97,7 +105,7 @@ CODE = (
     "research/cifar10/export.py",
     "research/cifar10/train.py",
 )
-# Arguments that become variables.
+# Arguments of the optimizer that become variables.
 SETTINGS = {"bop": ("threshold",)}
 
 
@@ -230,15 +238,14 @@ def export(folder, optimizer, kind, width, activation, batch, dtype=DTYPES[0]):
     keras.utils.set_random_seed(0)
     create, arguments = OPTIMIZERS[optimizer]
     rule = create(**arguments)
-    settings = {}
-    for name in SETTINGS.get(optimizer, ()):
-        settings[name] = keras.Variable(
-            getattr(rule, name), trainable=False, name=name
-        )
-        setattr(rule, name, settings[name])
+    settings = {"label_smoothing": _setting("label_smoothing", 0.0)}
+    owners = {"weight_decay": rule.real_optimizer}
+    owners |= dict.fromkeys(SETTINGS.get(optimizer, ()), rule)
+    for name, owner in owners.items():
+        settings[name] = _setting(name, getattr(owner, name) or 0.0)
+        setattr(owner, name, settings[name])
     model = network(width, activation, kind, dtype)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(rule, loss)
+    model.compile(rule, cross_entropy(settings["label_smoothing"]))
     rule.build(model.trainable_variables)
 
     @tf.function(jit_compile=True, autograph=False)
@@ -299,6 +306,23 @@ def export(folder, optimizer, kind, width, activation, batch, dtype=DTYPES[0]):
         values[index] = np.zeros_like(values[index])  # chosen in training
     np.savez_compressed(folder / "state.npz", *values)
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _setting(name, value):
+    return keras.Variable(value, trainable=False, name=name)
+
+
+def cross_entropy(label_smoothing):
+    """Returns the loss of logits, with label smoothing by a variable."""
+
+    def loss(labels, logits):
+        right = keras.losses.sparse_categorical_crossentropy(
+            labels, logits, from_logits=True
+        )
+        every = -tf.reduce_mean(tf.nn.log_softmax(logits), -1)
+        return right + label_smoothing * (every - right)
+
+    return loss
 
 
 if __name__ == "__main__":

@@ -120,16 +120,19 @@ class Program:
             found[f"{number:03}"] = value
         return found
 
-    def accuracy(self, images):
-        """Returns the share of images that are classified correctly."""
+    def evaluate(self, images):
+        """Returns the share of correct classes, and the mean cross-entropy."""
         state = [self.state[index] for index in self.record["predict"]]
         outputs = [
             programs.execute(self._predict, [part, *state])[0]
             for part in images.parts(self.record["predicted"])
         ]
-        classes = np.concatenate([np.asarray(o).argmax(1) for o in outputs])
-        right = classes[: len(images.labels)] == images.labels
-        return float(right.mean())
+        count = len(images.labels)
+        logits = np.concatenate([np.asarray(o) for o in outputs])[:count]
+        right = logits.argmax(1) == images.labels
+        of_label = logits[np.arange(count), images.labels]
+        losses = np.logaddexp.reduce(logits, axis=1) - of_label
+        return float(right.mean()), float(losses.mean())
 
 
 def glorot_uniform(random, kernel):

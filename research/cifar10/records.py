@@ -100,7 +100,7 @@ def of_program(path, program, record):
 def best(runs, epochs=None):
     """Returns a tuning run of the configuration with the best validation.
 
-    Decides by the mean accuracy over the tuning seeds.
+    Decides by the mean accuracy over the tuning seeds, then by the mean loss.
 
     Args:
         runs: List of runs of one program.
@@ -124,10 +124,12 @@ def best(runs, epochs=None):
         if run["epochs"] == epochs:
             found[configuration(run)].append(run)
 
-    def mean(runs):
-        return statistics.fmean(run["validation"] for run in runs)
+    def quality(runs):
+        losses = [run.get("validation_loss", 0.0) for run in runs]
+        accuracies = [run["validation"] for run in runs]
+        return statistics.fmean(accuracies), -statistics.fmean(losses)
 
-    return max(found.values(), key=mean)[0]
+    return max(found.values(), key=quality)[0]
 
 
 def missing(runs, record, path):

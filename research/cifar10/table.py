@@ -343,14 +343,17 @@ def _draw(row, network, runs, times, styles):
         found = list(chosen(runs, program, epochs).values())
         if not found:
             continue
-        accuracies = [run[accuracy] for run in found]
-        mean, error = map(np.asarray, mean_and_error(accuracies))
-        rest = slice(min(max(SHOWN, epochs // 10), epochs) - 1, None)
+        accuracies = np.array([run[accuracy] for run in found], float)
+        # Long trainings do not measure it after every epoch.
+        known = np.flatnonzero(np.isfinite(accuracies).all(0))
+        mean, error = map(np.asarray, mean_and_error(accuracies[:, known]))
+        shown = min(max(SHOWN, epochs // 10), epochs) - 1
+        rest = slice(int(np.searchsorted(known, shown)), None)
         low, high = mean - np.nan_to_num(error), mean + np.nan_to_num(error)
         lowest.append(low[rest].min())
         steps = found[0]["images"]["train"] // found[0]["batch"]
         step = milliseconds(found, times) / 1000
-        counts = 1 + np.arange(epochs)
+        counts = 1 + known
         style = {**styles[program], "marker": None}
         for panel, x in zip(row, (counts, counts * steps * step)):
             label = NAMES.get(program, program).replace("`", "")

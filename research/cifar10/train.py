@@ -23,11 +23,12 @@ The rate is that of the binary kernels. Batch normalization has the rate of the
 setting `real_rate`, by default 0.001. All rates decay to zero along a cosine.
 Images are flipped and shifted at random. The seed determines the initial
 kernels, the order of the images, flips and shifts. They are the same for all
-programs.
+programs. The settings `weight_decay`, of real weights, and `label_smoothing`
+are zero by default.
 
-After each epoch, the command prints the validation accuracy, or the test
-accuracy without validation images. At the end it appends a line of JSON to
-`FILE`, with accuracy, training loss and seconds of each epoch. With
+The command prints the validation accuracy, or the test accuracy without
+validation images, after about 40 of the epochs. At the end it appends a line of
+JSON to `FILE`, with accuracy, training loss and seconds of each epoch. With
 `--weights`, it also stores the weights of runs that train on all images. With
 `--state`, the state of a run is stored every 50 epochs, and when the process
 receives SIGTERM (as from the command `timeout`), which ends it after the epoch.
@@ -59,6 +60,7 @@ from research.cifar10.program import Program
 
 REAL_RATE = 1e-3
 STORED = 50  # epochs between two states
+EVALUATED = 40  # about so many accuracies in a training
 TIMED = 20  # steps of a program before the next one takes its turn
 
 
@@ -250,7 +252,9 @@ def train(program, data, epochs, rate, seed, settings, states=None, stop=None):
             loss = program.step(*batch)
         jax.block_until_ready(program.state)
         seconds.append(round(time.perf_counter() - start, 4))
-        accuracies.append(round(program.accuracy(images), 6))
+        accuracies.append(math.nan)
+        if (epoch + 1 - epochs) % max(epochs // EVALUATED, 1) == 0:
+            accuracies[-1] = round(program.evaluate(images)[0], 6)
         loss = float(np.asarray(loss))
         losses.append(round(loss, 5) if math.isfinite(loss) else None)
         print(
@@ -267,17 +271,22 @@ def train(program, data, epochs, rate, seed, settings, states=None, stop=None):
     if stored is not None:
         stored.unlink(missing_ok=True)
     has_validation = images is data["validation"]
+    known = [None if math.isnan(value) else value for value in accuracies]
+    test, test_loss = program.evaluate(data["test"])
+    measured = {"test": test, "test_loss": test_loss}
+    if has_validation:
+        values = program.evaluate(images)
+        measured |= zip(("validation", "validation_loss"), values)
     result = {
         "program": program.name,
         "epochs": epochs,
         "rate": rate,
         "seed": seed,
         "settings": settings,
-        **({"validation": accuracies[-1]} if has_validation else {}),
-        "test": program.accuracy(data["test"]),
+        **measured,
         "loss": losses[-1],
         "ms_per_step": 1e3 * statistics.median(seconds) / steps,
-        ("validation" if has_validation else "test") + "_by_epoch": accuracies,
+        ("validation" if has_validation else "test") + "_by_epoch": known,
         "loss_by_epoch": losses,
         "seconds_by_epoch": seconds,
         "real_rate": real_rate if program.has_real_rate else None,
