@@ -1,9 +1,9 @@
 """Configuration and fixtures of all tests: `tests` and `research/tests`.
 
-`python -m pytest -n 2` runs `tests` without those marked `slow`. `-m slow` runs
-only those. `TF_USE_LEGACY_KERAS=1`, which TensorFlow
-reads on import, runs the suite with legacy Keras, except for the tests marked
-`once`, which would repeat the same code.
+`python -m pytest -n 2` runs `tests` without those marked `slow` or
+`exhaustive`. `-m slow` and `-m exhaustive` run only those. With
+`TF_USE_LEGACY_KERAS=1`, which TensorFlow reads on import, the suite uses legacy
+Keras, and leaves out the tests marked `once`, which would repeat the same code.
 """
 
 import gc
@@ -39,8 +39,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     for line in (
         "once: independent of the Keras version, not repeated in legacy Keras",
-        "slow: longer version of a test, run with `-m slow`",
-        "exhaustive: takes minutes, not part of CI, run with `-m exhaustive`",
+        "slow: a long test, run with `-m slow`",
+        "exhaustive: a further case, not part of CI, run with `-m exhaustive`",
     ):
         config.addinivalue_line("markers", line)
 

@@ -159,7 +159,7 @@ def test_configuration_of_host_backends(backend):
 
 @pytest.mark.parametrize(
     "backend",
-    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.slow)],
+    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.exhaustive)],
     ids=str,
 )
 def test_search_is_nearly_exact_at_20(backend):
@@ -448,7 +448,7 @@ def test_import_does_not_need_solvers():
         ("sign", 10),
         (NATIVE[0], 10),
         (NATIVE[0], 18),
-        pytest.param(NATIVE[1], 18, marks=pytest.mark.slow),
+        pytest.param(NATIVE[1], 18, marks=pytest.mark.exhaustive),
     ],
     ids=str,
 )

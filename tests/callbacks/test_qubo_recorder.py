@@ -31,7 +31,6 @@ BACKENDS = {
 }
 # The number of reads in the first layer of `small_model`, with 5 inputs.
 READS = {"annealing": 4, "dimod": 32, "dwave": 20}
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
@@ -39,8 +38,8 @@ SLOW = pytest.mark.slow
     [
         *((name, True) for name in BACKENDS if name != "native"),
         ("sign", False),
-        pytest.param("native", False, marks=SLOW),
-        pytest.param("dimod", False, marks=SLOW),
+        pytest.param("native", False, marks=pytest.mark.exhaustive),
+        pytest.param("dimod", False, marks=pytest.mark.exhaustive),
     ],
 )
 def test_all_backends(name, eager):
@@ -255,7 +254,9 @@ def test_layers_with_the_same_name(make):
 # The logs of each epoch, and the budget
 
 
-@pytest.mark.parametrize("policy", [pytest.param("exact", marks=SLOW), "raise"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("exact", marks=pytest.mark.exhaustive), "raise"]
+)
 @pytest.mark.filterwarnings("ignore:The QPU budget is spent")
 def test_totals_of_all_updates_and_the_end_of_the_budget(policy, tmp_path):
     """Records two of eight updates. The budget is enough for five."""

@@ -134,7 +134,7 @@ def test_progress_bar(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "verbose", [pytest.param(0, marks=pytest.mark.slow), 1]
+    "verbose", [pytest.param(0, marks=pytest.mark.exhaustive), 1]
 )
 def test_first_step_compiles_a_solver_in_the_graph(verbose, capsys):
     """A line above the first bar says so, only in the first `fit`."""

@@ -34,8 +34,8 @@ def data(seed=0, count=60, inputs=6):
     "activation, backend",
     [
         ("relu", "native"),
-        pytest.param("hard_tanh", "native", marks=pytest.mark.slow),
-        pytest.param("tanh", "sign", marks=pytest.mark.slow),
+        pytest.param("hard_tanh", "native", marks=pytest.mark.exhaustive),
+        pytest.param("tanh", "sign", marks=pytest.mark.exhaustive),
     ],
 )
 def test_loss_never_rises(activation, backend):

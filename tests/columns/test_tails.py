@@ -54,8 +54,8 @@ NETWORKS = {
     "name, weighted",
     [
         ("binary", True),
-        pytest.param("channel", False, marks=pytest.mark.slow),
-        pytest.param("dense", True, marks=pytest.mark.slow),
+        pytest.param("channel", False, marks=pytest.mark.exhaustive),
+        pytest.param("dense", True, marks=pytest.mark.exhaustive),
     ],
 )
 def test_both_tails_agree(name, weighted):

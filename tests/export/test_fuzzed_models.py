@@ -101,7 +101,7 @@ def mutate_header(header, rng):
 
 
 @pytest.mark.parametrize(
-    "count", [30, pytest.param(300, marks=pytest.mark.slow)]
+    "count", [30, pytest.param(300, marks=pytest.mark.exhaustive)]
 )
 def test_mutated_header_with_correct_checksum(content, count, tmp_path):
     header, data = parts(content)

@@ -173,7 +173,7 @@ def test_pooling(pool, name):
     [
         {},
         {"strides": 1, "padding": "same"},
-        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(None, marks=pytest.mark.exhaustive),
     ],
     ids=str,
 )

@@ -175,7 +175,7 @@ def test_mixed_precision():
 
 
 @pytest.mark.parametrize(
-    "suffix", ("keras", pytest.param("h5", marks=pytest.mark.slow))
+    "suffix", ("keras", pytest.param("h5", marks=pytest.mark.exhaustive))
 )
 def test_save_load_and_continue(tmp_path, suffix):
     x, y = images(), np.array([0, 1, 2, 1])

@@ -59,7 +59,7 @@ def data(equation):
 @pytest.mark.parametrize("equation", CASES)
 @pytest.mark.parametrize(
     "bits, scale",
-    [pytest.param(1, "fan_in", marks=pytest.mark.slow), (2, "channel")],
+    [pytest.param(1, "fan_in", marks=pytest.mark.exhaustive), (2, "channel")],
 )
 def test_a_step_equals_that_of_a_dense_layer(equation, bits, scale):
     ours, theirs = pair(equation, bits=bits, output_scale=scale)

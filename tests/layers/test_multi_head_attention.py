@@ -66,8 +66,8 @@ def test_equals_keras_with_the_binary_weights():
     "name",
     (
         "qpsbgd",
-        pytest.param("proxquant", marks=pytest.mark.slow),
-        pytest.param("adam", marks=pytest.mark.slow),
+        pytest.param("proxquant", marks=pytest.mark.exhaustive),
+        pytest.param("adam", marks=pytest.mark.exhaustive),
     ),
 )
 def test_train_save_load_and_continue(tmp_path, name):

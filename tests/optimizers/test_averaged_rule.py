@@ -207,12 +207,14 @@ WAYS = {
 @pytest.mark.parametrize(
     "backend, way",
     [
-        pytest.param("exact", "jit", marks=pytest.mark.slow),
+        pytest.param("exact", "jit", marks=pytest.mark.exhaustive),
         ("native", "graph"),
         ("native", "eager"),
         pytest.param("native", "jit", marks=pytest.mark.slow),
         ("host", "graph"),
-        pytest.param("host", "two steps per call", marks=pytest.mark.slow),
+        pytest.param(
+            "host", "two steps per call", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_fit_agrees(backend, way):
@@ -265,7 +267,7 @@ def step_carried(model, opt):
     [
         (step_clipped, "eager"),
         (step_carried, "graph"),
-        pytest.param(step_clipped, "graph", marks=pytest.mark.slow),
+        pytest.param(step_clipped, "graph", marks=pytest.mark.exhaustive),
     ],
 )
 def test_custom_loops_agree(make, mode):
@@ -337,7 +339,7 @@ def test_loops_on_two_replicas(mode, is_built, mirrored):
     not _keras.KERAS_3, reason="legacy Keras does not accumulate gradients"
 )
 @pytest.mark.parametrize(
-    "rule", ["averaged", pytest.param("paper", marks=pytest.mark.slow)]
+    "rule", ["averaged", pytest.param("paper", marks=pytest.mark.exhaustive)]
 )
 def test_accumulation_has_the_gradient_of_the_whole_batch(rule):
     """Both rules see the gradient of all batches of an accumulation."""

@@ -330,7 +330,7 @@ def test_learning_rate_that_is_not_finite(rate):
 
 
 @pytest.mark.parametrize(
-    "inputs", [tools.INPUTS, pytest.param(300, marks=pytest.mark.slow)]
+    "inputs", [tools.INPUTS, pytest.param(300, marks=pytest.mark.exhaustive)]
 )
 def test_inputs_whose_norm_overflows(inputs):
     """Their gradients are finite, but they have no second moments."""

@@ -13,9 +13,9 @@ from keras_qpsbgd import _keras
 @pytest.mark.parametrize(
     ("rule", "eager"),
     [
-        pytest.param("averaged", False, marks=pytest.mark.slow),
+        pytest.param("averaged", False, marks=pytest.mark.exhaustive),
         ("averaged", True),
-        pytest.param("paper", False, marks=pytest.mark.slow),
+        pytest.param("paper", False, marks=pytest.mark.exhaustive),
     ],
 )
 def test_loss_scale_optimizer(rule, eager):
@@ -95,7 +95,7 @@ def test_mixed_precision_on_two_replicas(mirrored):
     [
         ("float64", True),
         ("bfloat16", True),
-        pytest.param("float16", False, marks=pytest.mark.slow),
+        pytest.param("float16", False, marks=pytest.mark.exhaustive),
     ],
 )
 def test_accumulation_in_any_precision(dtype, eager):

@@ -62,7 +62,7 @@ def test_optimizer_by_name(suffix, tmp_path):
 
 @pytest.mark.parametrize(
     "seed, preset",
-    [(3, "fast"), pytest.param(None, "once", marks=pytest.mark.slow)],
+    [(3, "fast"), pytest.param(None, "once", marks=pytest.mark.exhaustive)],
 )
 def test_save_load_continue(tmp_path, seed, preset):
     """A loaded model continues bit for bit like the original.

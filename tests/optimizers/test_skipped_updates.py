@@ -123,7 +123,7 @@ def test_non_finite_batch_on_two_replicas(mirrored):
     not _keras.KERAS_3, reason="legacy Keras does not accumulate"
 )
 @pytest.mark.parametrize(
-    "eager", [True, pytest.param(False, marks=pytest.mark.slow)]
+    "eager", [True, pytest.param(False, marks=pytest.mark.exhaustive)]
 )
 def test_non_finite_micro_batch_is_not_counted(eager):
     x, y = tools.data()
@@ -162,7 +162,7 @@ class Couplings(tools.GapBackend):
     [
         "eager",
         pytest.param("graph", marks=pytest.mark.slow),
-        pytest.param("jit", marks=[pytest.mark.once, pytest.mark.slow]),
+        pytest.param("jit", marks=[pytest.mark.once, pytest.mark.exhaustive]),
     ],
 )
 def test_skipped_updates_leave_no_rows_behind(mode):

@@ -42,10 +42,10 @@ def warned(function):
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({}, marks=pytest.mark.exhaustive),
         {"run_eagerly": True},
-        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
-        pytest.param({"steps_per_execution": 2}, marks=pytest.mark.slow),
+        pytest.param({"jit_compile": True}, marks=pytest.mark.exhaustive),
+        pytest.param({"steps_per_execution": 2}, marks=pytest.mark.exhaustive),
     ],
     ids=["graph", "eager", "XLA", "steps_per_execution"],
 )

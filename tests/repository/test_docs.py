@@ -40,16 +40,20 @@ LONG = re.compile(r"\b(epochs *=) *\d{2,}\b", re.IGNORECASE)
 # The kernel has imported TensorFlow, which takes seconds in a new process.
 SHELL = re.compile(r"^!python -m keras_qpsbgd (.*?)(?: 2>/dev/null)?$", re.M)
 IN_KERNEL = r"assert __import__('keras_qpsbgd.cli').cli.main('\1'.split()) == 0"
-# Keras has no copy of MNIST, and downloads it.
-LOCAL_MNIST = """
+# Keras has no copy of MNIST, and downloads it. Fewer images take less time.
+FEW_IMAGES = """
 from tensorflow import keras
-def load_data():
+def load_data(load=keras.datasets.mnist.load_data):
     import numpy as np
-    with np.load({path!r}) as file:
-        train, test = (
-            (file["x_" + part], file["y_" + part]) for part in ("train", "test")
-        )
-    return train, test
+    path = {path!r}
+    if path:
+        with np.load(path) as file:
+            x, y, x_test, y_test = (
+                file[k] for k in ("x_train", "y_train", "x_test", "y_test")
+            )
+    else:
+        (x, y), (x_test, y_test) = load()
+    return (x[:2000], y[:2000]), (x_test[:1000], y_test[:1000])
 keras.datasets.mnist.load_data = load_data
 """
 # Folders whose files pages may name in backticks.
@@ -303,7 +307,7 @@ def kernel():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_tutorials_run(path, tmp_path, kernel):
-    """Runs with few epochs. No cell depends on their number."""
+    """Runs with few epochs and images. No cell depends on their number."""
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     notebook = nbformat.read(path, as_version=4)
@@ -315,20 +319,21 @@ def test_tutorials_run(path, tmp_path, kernel):
             cell.source = SHELL.sub(IN_KERNEL, cell.source)
     start = f"%reset -f\n%cd -q {tmp_path}"
     if "mnist.load_data" in "".join(cell.source for cell in notebook.cells):
-        start = local_mnist() + start
+        start = few_images() + start
     notebook.cells.insert(0, nbformat.v4.new_code_cell(start))
     nbclient.NotebookClient(notebook, km=kernel, timeout=300).execute()
 
 
-def local_mnist():
-    """Returns code that lets Keras read MNIST without a network."""
-    if (DATA / "mnist.npz").exists():
-        return LOCAL_MNIST.format(path=str(DATA / "mnist.npz"))
+def few_images():
+    """Returns code that makes MNIST smaller, and needs no network."""
+    path = DATA / "mnist.npz"
+    if path.exists():
+        return FEW_IMAGES.format(path=str(path))
     try:
         keras.datasets.mnist.load_data()  # from the cache, or a download
     except Exception as error:  # Keras raises an `Exception`
         pytest.skip(f"requires MNIST. {error}")
-    return ""
+    return FEW_IMAGES.format(path=None)
 
 
 # The site

@@ -26,13 +26,25 @@ def check(copies, n, graph):
 @pytest.mark.parametrize(
     "family, size, qubits, couplers, n, least, longest",
     [
-        pytest.param("pegasus", 16, 0, 0, 16, 80, 3, marks=pytest.mark.slow),
-        pytest.param("pegasus", 16, 28, 10, 64, 6, 8, marks=pytest.mark.slow),
-        pytest.param("pegasus", 16, 28, 10, 4, 1350, 1, marks=pytest.mark.slow),
-        pytest.param("zephyr", 12, 0, 0, 16, 80, 4, marks=pytest.mark.slow),
-        pytest.param("zephyr", 12, 223, 10, 16, 55, 6, marks=pytest.mark.slow),
+        pytest.param(
+            "pegasus", 16, 0, 0, 16, 80, 3, marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            "pegasus", 16, 28, 10, 64, 6, 8, marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            "pegasus", 16, 28, 10, 4, 1350, 1, marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            "zephyr", 12, 0, 0, 16, 80, 4, marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            "zephyr", 12, 223, 10, 16, 55, 6, marks=pytest.mark.exhaustive
+        ),
         ("zephyr", 12, 223, 10, 32, 15, 6),
-        pytest.param("zephyr", 12, 223, 10, 8, 280, 2, marks=pytest.mark.slow),
+        pytest.param(
+            "zephyr", 12, 223, 10, 8, 280, 2, marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
@@ -86,8 +98,8 @@ def test_copies_are_a_prefix(n):
 @pytest.mark.parametrize(
     "family, size, largest",
     [
-        pytest.param("pegasus", 16, 180, marks=pytest.mark.slow),
-        pytest.param("zephyr", 12, 184, marks=pytest.mark.slow),
+        pytest.param("pegasus", 16, 180, marks=pytest.mark.exhaustive),
+        pytest.param("zephyr", 12, 184, marks=pytest.mark.exhaustive),
         ("pegasus", 3, 24),
         ("zephyr", 4, 56),
         ("zephyr", 1, 10),

@@ -167,7 +167,10 @@ def test_warns_once_below_the_precision_of_the_chip(spy, recwarn):
     "policy",
     [
         "exact",
-        *(pytest.param(p, marks=pytest.mark.slow) for p in ("raise", "hold")),
+        *(
+            pytest.param(p, marks=pytest.mark.exhaustive)
+            for p in ("raise", "hold")
+        ),
     ],
 )
 def test_budget_and_on_failure(spy, policy):

@@ -65,7 +65,9 @@ DEFAULT = {("P16 with defects", "16-4-4-2"), ("Z12 with defects", "64-64-10")}
 @pytest.mark.parametrize(
     "name, network",
     [
-        pytest.param(*case, marks=[pytest.mark.slow] * (case not in DEFAULT))
+        pytest.param(
+            *case, marks=[pytest.mark.exhaustive] * (case not in DEFAULT)
+        )
         for case in itertools.product(CHIPS, NETWORKS)
     ],
 )

@@ -217,7 +217,7 @@ def test_invalid_answers():
     "name",
     [
         pytest.param(
-            name, marks=[pytest.mark.slow] * name.endswith(("6", "12"))
+            name, marks=[pytest.mark.exhaustive] * name.endswith(("6", "12"))
         )
         for name in CHIPS
     ],

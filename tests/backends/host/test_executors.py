@@ -46,7 +46,7 @@ class ReportsWorker(kq.backends.Backend):
 
 @pytest.fixture(
     scope="module",
-    params=["threads", pytest.param("processes", marks=pytest.mark.slow)],
+    params=["threads", pytest.param("processes", marks=pytest.mark.exhaustive)],
 )
 def executor(request):
     if request.param == "threads":

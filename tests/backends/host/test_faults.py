@@ -206,7 +206,7 @@ def no_waiting(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:A solve failed")
 @pytest.mark.parametrize(
-    "policy", [pytest.param("hold", marks=pytest.mark.slow), "exact"]
+    "policy", [pytest.param("hold", marks=pytest.mark.exhaustive), "exact"]
 )
 def test_one_training_with_all_faults(policy):
     """Each step from the third has one fault; transient faults are retried."""

@@ -166,7 +166,7 @@ def test_hold_keeps_one_block():
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize(
-    "backend", ["host", pytest.param("exact", marks=pytest.mark.slow)]
+    "backend", ["host", pytest.param("exact", marks=pytest.mark.exhaustive)]
 )
 def test_blocks_are_recorded(backend):
     """A layer is chosen by its name, and each block has an update."""
