@@ -60,7 +60,7 @@ def all_kinds():
 @pytest.mark.parametrize(
     "bits",
     [
-        pytest.param(2, marks=pytest.mark.exhaustive),
+        pytest.param(2, marks=pytest.mark.slow),
         *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 3, 4)),
     ],
 )
@@ -147,7 +147,7 @@ RUNTIMES = {"onnx": test_runtimes.run_onnx, "litert": test_runtimes.run_litert}
         separable,
         conv1d,
         *(
-            pytest.param(make, marks=pytest.mark.exhaustive)
+            pytest.param(make, marks=pytest.mark.slow)
             for make in (conv3d, transposed, lstm)
         ),
     ],
