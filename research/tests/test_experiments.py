@@ -1,7 +1,9 @@
 """Tests the plan, data and runs of `reproduce` on small synthetic data."""
 
+import collections
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import types
@@ -12,6 +14,8 @@ import pytest
 from research import code_version
 from research import datasets
 from research.__main__ import main
+from research.engine import methods
+from research.engine import network
 from research.engine import plan
 from research.engine import records
 from research.engine.methods import METHODS
@@ -29,6 +33,7 @@ from research.experiments import results
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import HOST
 from research.experiments.options import Options
+from research.experiments.results import Folder
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
@@ -40,6 +45,9 @@ pytestmark = pytest.mark.once
 sparse = pytest.importorskip("scipy.sparse")
 
 ROOT = pathlib.Path(__file__).parents[2]
+DATA = pathlib.Path(
+    os.environ.get("KERAS_QPSBGD_DATA") or ROOT.parent / "shared" / "data"
+)
 ALL = tuple(METHODS)
 FULL = Options(methods=ALL)
 QUICK = Options(quick=True, seeds=1, methods=ALL)
@@ -523,3 +531,57 @@ def test_direction_of_all_data():
     assert kernels < result["comparisons"] <= 2 * kernels
     assert result["agreement"] == 1.0
     assert result["z"] == pytest.approx(np.sqrt(result["comparisons"]))
+
+
+# Methods that share a row of the table in `research.engine.methods`.
+ROWS = {
+    "native": ("native", "ridge", "paper"),
+    "signsgd": ("signsgd", "signum"),
+    **{key: (key,) for key in ("adam", "real", "sgd", "momentum")},
+    "proxquant": ("proxquant",),
+    "bop": ("bop",),
+}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="requires the real data")
+def test_chosen_rates_are_those_of_the_docstring():
+    """The last column of the table is computed from the records again."""
+    folder = Folder(ROOT / "results", Options(data_dir=DATA))
+    rows = {METHODS[key].label: row for row in ROWS for key in ROWS[row]}
+    found = collections.defaultdict(list)
+    for description, runs in folder.described:
+        if description.name in ("cora", "pubmed", "ablation"):
+            continue
+        for task in description.tasks:
+            reach = reaches(task, folder.options(description.name).data_dir)
+            for run in runs:
+                row = rows.get(run["method"])
+                is_chosen = run["task"] == task.name and run["stage"] == FRESH
+                if row and is_chosen:
+                    name = "threshold" if row == "bop" else "rate"
+                    value = run["configuration"][name]
+                    found[row].append(value / reach[row])
+    for row, values in found.items():
+        line = re.search(rf"^\| {row}\b.*$", methods.__doc__, re.M)[0]
+        low, high = line.split("|")[-2].split(" to ")
+        for text, value in ((low, min(values)), (high, max(values))):
+            digits = len(text.strip().replace(".", "").lstrip("0"))
+            assert float(f"{value:.{digits}g}") == float(text), (row, value)
+
+
+def reaches(task, data_dir):
+    """Returns the factors of the default grids of a task, by row."""
+    source = task.load(data_dir)
+    model = task.build(source, "binary")
+    rows = task.splits(source, 300, FRESH)["train"].rows
+    evaluations, steps, _ = task.batches(300, rows, FRESH).shape
+    short = (300 / (evaluations * steps)) ** (1 / 3)
+    rate = network.latent_scale(model) * short
+    deep = min(1, 2 / len(network.marked_kernels(model)))
+    return {
+        **dict.fromkeys(ROWS, rate * deep),
+        "sgd": 1.0,
+        "momentum": 1.0,
+        "proxquant": short,
+        "bop": rate**2,
+    }
