@@ -97,8 +97,9 @@ def rows_of(runs, task, reference):
         if len(found) > 1:
             raise ValueError(
                 "The fresh runs of a method must all have the same "
-                f"configuration. Received: {len(found)} configurations of "
-                f'"{method}" in "{task.name}"'
+                "configuration. If its choice has changed, use another "
+                "folder, or delete the runs of the earlier choice. Received: "
+                f'{len(found)} configurations of "{method}" in "{task.name}"'
             )
         configuration, group = found[0]
         values = {

@@ -257,7 +257,10 @@ def _reproduce(arguments):
         arguments.processes,
     )
     page = results.report(names, wanted, arguments.output)
-    print(f"\nWrote {page}")
+    if page is None:
+        print("\n`python -m research pages` writes the pages.")
+    else:
+        print(f"\nWrote {page}")
     return 0
 
 

@@ -19,6 +19,7 @@ from research.experiments.reproduce import read_settings
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
+STORED = pathlib.Path(__file__).parents[2] / "results"
 TITLE = "Results of the paper's experiments"
 NO_RUNS = "*No runs are stored.*"
 QUICK = "Short runs that only show that it works"
@@ -203,11 +204,14 @@ def report(names, options, out):
         out: folder of the results.
 
     Returns:
-        Path of the page.
+        Path of the page, or `None` in the `results` of this repository, whose
+        pages have other tables.
     """
     found = Folder(out, options)
     for name in names:
         if EXPERIMENTS[name].draw is not None:
             EXPERIMENTS[name].draw(options, found.path / name)
     found.draw()
+    if found.path.resolve().is_relative_to(STORED):
+        return None
     return found.write_page()

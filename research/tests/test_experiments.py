@@ -533,6 +533,15 @@ def test_direction_of_all_data():
     assert result["z"] == pytest.approx(np.sqrt(result["comparisons"]))
 
 
+def test_report_leaves_the_pages_of_the_repository(monkeypatch, tmp_path):
+    """`python -m research pages` writes them, with other tables."""
+    monkeypatch.setattr(results, "STORED", tmp_path)
+    assert results.report([], Options(), tmp_path / "paper") is None
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(results, "STORED", tmp_path / "results")
+    assert results.report([], Options(), tmp_path).exists()
+
+
 # Methods that share a row of the table in `research.engine.methods`.
 ROWS = {
     "native": ("native", "ridge", "paper"),
