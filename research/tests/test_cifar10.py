@@ -63,6 +63,40 @@ def test_best_rate_has_the_best_mean_of_the_tuning_seeds(tmp_path):
     assert records.missing(runs, NETWORK, path) == [(0.2, 7, {})]
 
 
+def test_the_validation_loss_breaks_ties():
+    runs = [
+        new_run("adam", rate, seed, validation=0.5, validation_loss=loss)
+        for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))
+        for seed in records.TUNING
+    ]
+    assert records.best(runs)["rate"] == 0.2
+    runs[-1]["validation"] = 0.6
+    assert records.best(runs)["rate"] == 0.3
+
+
+def test_curves_leave_out_epochs_without_an_accuracy():
+    pytest.importorskip("matplotlib")
+    accuracies = [None if epoch % 5 else epoch / 60 for epoch in range(1, 61)]
+    runs = [
+        new_run(
+            "averaged",
+            0.1,
+            seed,
+            epochs=60,
+            test_by_epoch=accuracies,
+            images={"train": 1280},
+            batch=128,
+            ms_per_step=100.0,
+        )
+        for seed in (0, 1, *records.TUNING)
+    ]
+    drawn = table.figure(runs, [])
+    (curve,) = drawn.axes[0].get_lines()
+    assert list(curve.get_xdata()) == list(range(5, 61, 5))
+    assert list(curve.get_ydata()) == accuracies[4::5]
+    assert drawn.axes[1].get_lines()[0].get_xdata()[-1] == 60  # seconds
+
+
 def jobs(name):
     text = (ROOT / "research" / "cifar10" / name).read_text()
     return [
