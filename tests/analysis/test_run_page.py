@@ -113,6 +113,7 @@ def test_axes_of_curves(monkeypatch):
     assert [text.get_text() for text in axes.get_legend().texts] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite(run):
     run.epochs[0]["loss"] = float("nan")
     run.epochs[2]["loss"] = float("inf")

@@ -173,7 +173,10 @@ def test_search_is_nearly_exact_at_20(backend):
 
 @pytest.mark.parametrize(
     "backend",
-    [NATIVE[0], "ridge", "sign"],
+    [
+        NATIVE[0],
+        *(pytest.param(b, marks=pytest.mark.slow) for b in ("ridge", "sign")),
+    ],
     ids=str,
 )
 def test_compiled_search_equals_plain_search(backend):

@@ -145,10 +145,9 @@ RUNTIMES = {"onnx": test_runtimes.run_onnx, "litert": test_runtimes.run_litert}
     "make",
     [
         separable,
-        conv1d,
         *(
             pytest.param(make, marks=pytest.mark.slow)
-            for make in (conv3d, transposed, lstm)
+            for make in (conv1d, conv3d, transposed, lstm)
         ),
     ],
     ids=lambda make: make.__name__,

@@ -172,7 +172,7 @@ def test_pooling(pool, name):
     "pool",
     [
         {},
-        {"strides": 1, "padding": "same"},
+        pytest.param({"strides": 1, "padding": "same"}, marks=pytest.mark.slow),
         pytest.param(None, marks=pytest.mark.exhaustive),
     ],
     ids=str,

@@ -297,7 +297,10 @@ def test_first_step_before_build(mode):
     np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode, is_built", [("eager", False), ("graph", True)])
+@pytest.mark.parametrize(
+    "mode, is_built",
+    [pytest.param("eager", False, marks=pytest.mark.slow), ("graph", True)],
+)
 def test_loops_on_two_replicas(mode, is_built, mirrored):
     """The first replica builds the optimizer before the second one starts."""
     x, y = batches(3)

@@ -362,6 +362,7 @@ def test_too_wide_layer_raises_before_training():
         fit(model, QPSBGD(backend="exact"), np.ones((2, 21)), np.ones(2))
 
 
+@pytest.mark.slow
 def test_too_wide_layer_with_blocks():
     """The message names its inputs, not only those of a block."""
     layer = kq.layers.BinaryDense(2, name="wide")

@@ -58,6 +58,7 @@ def test_pixels_warn_once(arguments):
     assert not warned(lambda: model.fit(PIXELS, LABELS, **fit))
 
 
+@pytest.mark.slow
 def test_resumed_model_warns_again(tmp_path):
     """The size is not saved, so files have the same variables as without it."""
     model = compiled()

@@ -87,6 +87,7 @@ def test_layers_share_a_call(solve, seed):
     assert len({tuple(s.info.get("problem_id", ())) for s in solutions}) == 1
 
 
+@pytest.mark.slow
 def test_more_columns_than_fit(solve):
     qubo = problem(64, 10)
     solutions, calls = solve([qubo], num_reads=20)

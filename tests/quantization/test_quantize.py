@@ -502,6 +502,7 @@ def test_kernels_can_be_chosen():
     assert report.float32_bytes == 4 * model.count_params()
 
 
+@pytest.mark.slow
 def test_other_convolutions_are_frozen(recorded):
     x = keras.Input((8, 8, 3))
     h = L.Conv2D(8, 3, name="first")(x)

@@ -68,7 +68,13 @@ def test_a_large_diagonal_and_wide_ranges(backend):
         np.testing.assert_array_equal(backend.solve(scaled).states, expected)
 
 
-@pytest.mark.parametrize("name", ["ridge", "sign", "native"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sign",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("ridge", "native")),
+    ],
+)
 def test_other_backends_and_ranges_beyond_float32(name):
     rng = np.random.default_rng(0)
     rows, v = rng.normal(size=(40, 20)), rng.normal(size=(40, 3))
