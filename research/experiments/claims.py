@@ -40,7 +40,8 @@ class Claim:
             text, and whether it agrees with the claim: `True`, `False`, or
             `None` if that cannot be tested. The reading of a claim that does
             not depend on it is `None`.
-        note: what may explain a claim that is not reproduced.
+        note: what may explain a claim that is not reproduced, or limits one
+            that is.
     """
 
     text: str
@@ -247,7 +248,7 @@ CLAIMS = (
         "Adult, ten layers: ProxQuant fails, and the others do not",
         FIGURE,
         fails("adult-10layer", "proxquant", ("native", "sgd", "signsgd")),
-        "the others are worse than a coin, too",
+        "signSGD fails, too, and in most readings also QP-SBGD or SGD",
     ),
     *map(_digits, mnist_pairs.PAPER),
     *(
@@ -266,6 +267,7 @@ CLAIMS = (
         "Adult 3-5-2: ahead of the baselines or level with them",
         FIGURE,
         against("adult-small", BASELINES, TEST_ACCURACY, level),
+        "but no method is better than a constant answer",
     ),
     _agreement("native", "QP-SBGD"),
     _agreement(
@@ -317,13 +319,13 @@ def verdict(claim, found):
         found: what its check returned.
     """
     tested = [one for one in found if one[-1] is not None]
-    if not tested:
-        note = f": {claim.note}" if claim.note else ""
-        return NOT_TESTABLE + note
     readings = [reading for reading, _, agrees in tested if agrees]
-    if not readings:
-        note = f": {claim.note}" if claim.note else ""
-        return f"not reproduced{note}"
-    if len(readings) == len(found) > 1:
-        return "reproduced in all readings"
-    return f"reproduced ({'; '.join(map(reading_text, readings))})"
+    if not tested:
+        text = NOT_TESTABLE
+    elif not readings:
+        text = "not reproduced"
+    elif len(readings) == len(found) > 1:
+        text = "reproduced in all readings"
+    else:
+        text = f"reproduced ({'; '.join(map(reading_text, readings))})"
+    return f"{text}: {claim.note}" if claim.note else text

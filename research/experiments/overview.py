@@ -66,9 +66,9 @@ FROM_OUR_SIDE = {
     "worse": "ahead",
     statistics.NO_DIFFERENCE: statistics.NO_DIFFERENCE,
 }
-# Studies of CIFAR-10 that are not in the overview: an earlier one, and one with
-# a single seed.
-LEFT_OUT = ("first", "vgg")
+# The study of CIFAR-10 in the overview. The others are of version 0.2, and one
+# has a single seed.
+STUDY = "step-size"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,10 +126,10 @@ def collect(described, folder):
 
     Args:
         described: list of pairs of a `Description` and its records.
-        folder: folder of the studies of CIFAR-10. A study in a subfolder
-            replaces the same training in the folder.
+        folder: folder of the studies of CIFAR-10.
     """
-    found = _of_cifar10(folder)
+    of_study = _of_study(_study(folder))
+    found = [of_study[key] for key in sorted(of_study)]
 
     def place(pair):
         name = pair[0].name
@@ -154,24 +154,13 @@ def collect(described, folder):
     return found
 
 
-def _of_cifar10(folder):
-    found = {}
-    for runs in _studies(folder):
-        found |= _of_study(runs)
-    return [found[key] for key in sorted(found)]
-
-
 def is_older(folder):
-    """Returns whether a study of CIFAR-10 has runs older than the code."""
-    return any(cifar10_table.note(runs) for runs in _studies(folder))
+    """Returns whether the study of CIFAR-10 has runs older than the code."""
+    return bool(cifar10_table.note(_study(folder)))
 
 
-def _studies(folder):
-    """Yields the runs of the studies in a folder, which may not exist."""
-    folder = pathlib.Path(folder)
-    for path in (folder / "runs.jsonl", *sorted(folder.glob("*/runs.jsonl"))):
-        if path.is_file() and path.parent.name not in LEFT_OUT:
-            yield cifar10.read(path)
+def _study(folder):
+    return cifar10.read(pathlib.Path(folder, STUDY, "runs.jsonl"))
 
 
 def _of_study(runs):

@@ -138,11 +138,12 @@ def _optima_line(found):
             best = _reached(found, lambda n, m=methods: n.best_of_optima(m))
             p = _p(sign_test(ours, best))
             others.append(f"{_share(best)} ({name}, p = {p})")
+    rest = pages.joined(others or ["unknown"])
     return (
         f"**Single layers:** one sweep of `fit_columns` with one damping "
         f"finds the best possible weights of a layer in {_share(ours)} of "
-        f"{len(ours)} problems. The largest shares of the others, after any "
-        f"number of updates, are {pages.joined(others or ['unknown'])}."
+        f"{len(ours)} problems. The largest shares of the others, with the "
+        f"numbers of updates in the study, are {rest}."
     )
 
 

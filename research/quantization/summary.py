@@ -113,8 +113,9 @@ def _width_line(numbers):
         gains.append(f"{1 - geometric_mean(found):.0%}")
     return (
         f"The gain in output error falls with the width of a layer: at 1 bit, "
-        f"the error of `qubo` is {gains[0]} below that of `{DESCENT}` up to "
-        f"{WIDTHS[0][1]} inputs, and {gains[1]} above {WIDTHS[-1][0] - 1}."
+        f"the error of `qubo` is {gains[0]} lower than that of `{DESCENT}` in "
+        f"layers with up to {WIDTHS[0][1]} inputs, and {gains[1]} lower in "
+        f"layers with more than {WIDTHS[-1][0] - 1}."
     )
 
 
