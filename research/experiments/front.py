@@ -24,8 +24,11 @@ QUANTIZED = {
     "qubo": 'kq.quantize, "qubo"',
     "descent+scales": 'kq.quantize, "descent+scales"',
     "gptq+scales": 'kq.quantize, "gptq+scales"',
-    "nearest": "nearest levels",
+    "nearest+scales": "nearest levels, searched scales",
 }
+# Files of the same size, which the library writes. At 1 bit, the levels do not
+# depend on the scale, so the method is the same.
+LIKE = {"nearest+scales": "nearest"}
 TASK = "cifar10"
 VGG = "cifar10-vgg-relu"  # of `models`
 STYLES = (
@@ -168,7 +171,12 @@ def _draw_training(panel, runs):
 def _draw_sizes(panel, runs):
     runs = [run for run in runs if run["task"] == TASK]
     for (method, label), style in zip(QUANTIZED.items(), STYLES):
-        points = sorted(_sizes(runs, method).values())
+        files = _sizes(runs, LIKE.get(method, method))
+        found = _sizes(runs, method)
+        points = sorted(
+            (size, found.get(bits, (size, score))[1])
+            for bits, (size, score) in files.items()
+        )
         panel.plot(
             *zip(*points), label=label, linewidth=2, markersize=6, **style
         )
