@@ -95,9 +95,11 @@ OPTIMIZERS = {
     "kappa-3": (kq.QPSBGD, {"seed": 0, "kappa": 3.0}),
     "kappa-30": (kq.QPSBGD, {"seed": 0, "kappa": 30.0}),
     "no-couplings": (kq.QPSBGD, {"seed": 0, "backend": "sign"}),
+    # For networks with real weights alone.
+    "float": (functools.partial(keras.optimizers.SGD, 0.0), {"momentum": 0.9}),
 }
 ACTIVATIONS = ("relu", "binary")
-NETWORKS = ("pooled", "vgg", "vgg-binary")
+NETWORKS = ("pooled", "vgg", "vgg-binary", "vgg-float")
 DTYPES = ("float32", "mixed_bfloat16")
 CODE = (
     *code_version.TRAINING,
@@ -128,7 +130,8 @@ def main(arguments=None):
         choices=NETWORKS,
         default="pooled",
         help="vgg: VGG-small, whose first and last layers have real weights. "
-        "vgg-binary: VGG-small with binary weights alone. pooled: with global "
+        "vgg-binary: VGG-small with binary weights alone. vgg-float: with real "
+        "weights alone. pooled: with binary weights alone, and with global "
         "average pooling instead of its large dense layer (default)",
     )
     parser.add_argument(
@@ -194,10 +197,11 @@ def network(width, activation, kind="pooled", dtype=DTYPES[0]):
         name: functools.partial(getattr(keras.layers, name), dtype=dtype)
         for name in ("Activation", "BatchNormalization", "MaxPooling2D")
     }
-    has_real_ends = kind == "vgg"
+    is_float = kind == "vgg-float"
+    has_real_ends = is_float or kind == "vgg"
     model = keras.Sequential([keras.layers.InputLayer(IMAGE)])
     for index, factor in enumerate([1, 1, 2, 2, 4, 4]):
-        is_real = has_real_ends and index == 0
+        is_real = is_float or (has_real_ends and index == 0)
         create = keras.layers.Conv2D if is_real else kq.layers.BinaryConv2D
         arguments = {"padding": "same", "use_bias": False, "dtype": dtype}
         model.add(create(width * factor, 3, **arguments))
@@ -239,7 +243,8 @@ def export(folder, optimizer, kind, width, activation, batch, dtype=DTYPES[0]):
     create, arguments = OPTIMIZERS[optimizer]
     rule = create(**arguments)
     settings = {"label_smoothing": _setting("label_smoothing", 0.0)}
-    owners = {"weight_decay": rule.real_optimizer}
+    inner = getattr(rule, "real_optimizer", None)
+    owners = {"weight_decay": inner or rule}
     owners |= dict.fromkeys(SETTINGS.get(optimizer, ()), rule)
     for name, owner in owners.items():
         settings[name] = _setting(name, getattr(owner, name) or 0.0)
@@ -268,7 +273,6 @@ def export(folder, optimizer, kind, width, activation, batch, dtype=DTYPES[0]):
         v for v in model.trainable_variables if v.path.endswith("kernel")
     ]
     binary = [v for v in kernels if mark_of(v) is not None]
-    inner = getattr(rule, "real_optimizer", None)
     record = {
         "code": code_version.version(*CODE),
         "optimizer": type(rule).__name__,

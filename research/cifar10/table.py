@@ -42,11 +42,19 @@ NAMES = {
     "signum": "Signum",
     "bop": "Bop",
     "paper": '`QPSBGD(rule="paper")`',
+    "no-momentum": "`momentum=0`",
+    "one-batch": "`covariance_decay=0`",
+    "no-averages": "both",
+    "kappa-3": "`kappa=3`",
+    "kappa-30": "`kappa=30`",
+    "no-couplings": "Signum with our step size",
+    "float": "SGD with weight decay",
 }
 TITLES = {
     "pooled": "{width} filters",
     "vgg": "VGG-small, first and last layer real",
     "vgg-binary": "VGG-small, all layers binary",
+    "vgg-float": "VGG-small, real weights",
 }
 END = "\N{DAGGER}"
 FIGURE = "curves.png"

@@ -27,7 +27,7 @@ programs. The settings `weight_decay`, of real weights, and `label_smoothing`
 are zero by default.
 
 The command prints the validation accuracy, or the test accuracy without
-validation images, after about 40 of the epochs. At the end it appends a line of
+validation images, after about 12 of the epochs. At the end it appends a line of
 JSON to `FILE`, with accuracy, training loss and seconds of each epoch. With
 `--weights`, it also stores the weights of runs that train on all images. With
 `--state`, the state of a run is stored every 50 epochs, and when the process
@@ -60,7 +60,7 @@ from research.cifar10.program import Program
 
 REAL_RATE = 1e-3
 STORED = 50  # epochs between two states
-EVALUATED = 40  # about so many accuracies in a training
+EVALUATED = 12  # about so many accuracies in a training
 TIMED = 20  # steps of a program before the next one takes its turn
 
 
