@@ -233,28 +233,37 @@ def tuning_table(runs):
     return markdown_table(head, rows)
 
 
-def sentence(runs):
-    """Returns a sentence with the longest trainings of each network."""
-    parts = []
+def sentence(runs, recipe=""):
+    """Returns sentences with the longest trainings of each network.
+
+    Args:
+        runs: List of runs.
+        recipe: String (optional). Follows the number of epochs.
+    """
+    sentences = []
     for network, found in by_network(runs).items():
         epochs = lengths(found)[-1]
-        means = {}
-        for program in (OURS, "adam"):
-            values = [
-                r["test"] for r in chosen(found, program, epochs).values()
-            ]
-            means[program] = 100 * statistics.fmean(values)
-        seeds = f"{len(values)} seed{'s' * (len(values) > 1)}"
-        parts.append(
-            f"{means[OURS]:.2f} % of the test images (Adam: "
-            f"{means['adam']:.2f} %, {seeds}) with {ACTIVATIONS[network[0]]}"
-        )
-    return f"After {epochs} epochs, `QPSBGD()` classifies {'; '.join(parts)}."
+        texts = [
+            f"{NAMES[program]} "
+            + _accuracy_text(chosen(found, program, epochs).values())
+            for program in (OURS, "adam")
+        ]
+        sentences.append(f"{ACTIVATIONS[network[0]]}: {', '.join(texts)}.")
+    return " ".join(
+        [f"Test accuracy after {epochs} epochs{recipe}.", *sentences]
+    )
+
+
+def _accuracy_text(runs):
+    if not runs:
+        return "not run"
+    accuracy = 100 * statistics.fmean(run["test"] for run in runs)
+    return f"{accuracy:.2f} % ({len(runs)} seed{'s' * (len(runs) > 1)})"
 
 
 ACTIVATIONS = {
-    "relu": "binary weights and ReLU",
-    "binary": "binary weights and activations",
+    "relu": "Binary weights and ReLU",
+    "binary": "Binary weights and activations",
 }
 
 

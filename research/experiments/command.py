@@ -28,6 +28,12 @@ from research.models import cards
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+# Trainings of VGG-small, and how sentences describe them.
+VGG = {
+    "cifar10/vgg": "",
+    "cifar10/vgg-decay": " with weight decay and label smoothing",
+}
+
 
 def add(commands):
     """Adds the commands."""
@@ -202,18 +208,18 @@ def blocks_of(root, default=None, of_paper=None):
 
 
 def _cifar10(root):
+    studies = "first", "step-size", "vgg", "vgg-decay"
     runs = {
         name: cifar10.read(pathlib.Path(root, "results", name, "runs.jsonl"))
-        for name in (
-            "cifar10",
-            *(f"cifar10/{study}" for study in ("first", "step-size", "vgg")),
-        )
+        for name in ("cifar10", *(f"cifar10/{study}" for study in studies))
     }
     found = {name: cifar10_table.markdown(runs[name]) for name in runs}
-    vgg = runs["cifar10/vgg"]
-    found["cifar10/vgg/tuning"] = cifar10_table.tuning_table(vgg)
-    if vgg:
-        found["cifar10/vgg/sentence"] = cifar10_table.sentence(vgg)
+    for name, recipe in VGG.items():
+        table = cifar10_table.tuning_table(runs[name])
+        found[f"{name}/tuning"] = table
+        if runs[name]:
+            sentence = cifar10_table.sentence(runs[name], recipe)
+            found[f"{name}/sentence"] = sentence
     return found
 
 
