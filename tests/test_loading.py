@@ -127,8 +127,11 @@ def test_registered_classes_and_no_log(monkeypatch):
     [
         "import keras_qpsbgd; import keras",
         # A module of the package imports TensorFlow.
-        "from keras_qpsbgd.layers import BinaryDense\n"
-        "from tensorflow import keras",
+        pytest.param(
+            "from keras_qpsbgd.layers import BinaryDense\n"
+            "from tensorflow import keras",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_classes_are_registered_after_other_imports(imports):

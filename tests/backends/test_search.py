@@ -336,7 +336,10 @@ def test_batches(on_gpu, count, monkeypatch):
 
 @pytest.mark.slow  # compiles a whole step
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("backend", ["native", "ridge"])
+@pytest.mark.parametrize(
+    "backend",
+    ["native", pytest.param("ridge", marks=pytest.mark.exhaustive)],
+)
 def test_step_has_no_loops_and_no_factorization(backend):
     model = keras.Sequential(
         [keras.layers.InputLayer((20,))]

@@ -83,7 +83,10 @@ def test_demo(capsys, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
+@pytest.mark.parametrize(
+    "topology",
+    ["pegasus", pytest.param("zephyr", marks=pytest.mark.exhaustive)],
+)
 def test_qpu_cost(capsys, monkeypatch, topology):
     monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
     arguments = ["--steps", "1000", "--topology", topology]

@@ -29,7 +29,9 @@ NETWORKS = {
     [
         pytest.param(
             name,
-            marks=pytest.mark.slow if place < 3 else pytest.mark.exhaustive,
+            marks=pytest.mark.slow
+            if place in (0, 2)
+            else pytest.mark.exhaustive,
         )
         for place, name in enumerate(NETWORKS)
     ],

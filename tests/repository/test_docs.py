@@ -34,6 +34,7 @@ NOTEBOOKS = sorted(
     (DOCS / "tutorials").glob("*.ipynb"),
     key=lambda path: (path.stem == "graph_network", path),
 )
+RARELY_RUN = "qubos_and_samples", "record_a_run"  # the longest ones
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 # Ten or more epochs.
 LONG = re.compile(r"\b(epochs *=) *\d{2,}\b", re.IGNORECASE)
@@ -305,7 +306,16 @@ def kernel():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, marks=[pytest.mark.exhaustive] * (path.stem in RARELY_RUN)
+        )
+        for path in NOTEBOOKS
+    ],
+    ids=lambda p: p.stem,
+)
 def test_tutorials_run(path, tmp_path, kernel):
     """Runs with few epochs and images. No cell depends on their number."""
     nbformat = pytest.importorskip("nbformat")

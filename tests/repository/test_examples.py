@@ -138,6 +138,7 @@ def test_chip_is_used_on_request_only(run, monkeypatch, name):
         run(name, "--qpu")
 
 
+@pytest.mark.exhaustive
 def test_few_solves(run):
     pytest.importorskip("sklearn")
     output = run("few_solves.py")

@@ -164,7 +164,7 @@ def test_node_labels_in_batch_mode():
     assert np.abs(before - tools.kernels(model)[0]).max() > 0.04
 
 
-@pytest.mark.slow  # starts another process
+@pytest.mark.exhaustive  # starts another process
 @pytest.mark.once
 def test_same_results_in_both_versions_of_keras(tmp_path):
     path = tmp_path / "found.json"

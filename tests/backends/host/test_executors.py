@@ -95,7 +95,7 @@ def test_workers_have_their_own_handles(executor):
     assert backend._handle is None
 
 
-@pytest.mark.slow  # its workers import TensorFlow; pools are tested below
+@pytest.mark.exhaustive  # its workers import TensorFlow
 def test_dask_example():
     pytest.importorskip("distributed")
     done = subprocess.run(
