@@ -1,6 +1,5 @@
 """The benchmark command, its suites, and the arithmetic of their tables."""
 
-import itertools
 import json
 import pathlib
 import types
@@ -17,7 +16,6 @@ from research.bench import harness
 from research.bench import inference
 from research.bench import sizes
 from research.bench import solver
-from research.bench import sphere_decoder
 from research.bench import stored
 from research.bench import timing
 
@@ -147,29 +145,6 @@ def test_solver(monkeypatch):
     assert found["native"]["gap"] < 1e-6
     assert found["sign"]["optima"] < 18 and found["sign"]["gap"] > 1e-3
     assert "| `native` | 18 | 0.0000 | " in solver.blocks(result)["solver"]
-
-
-@pytest.mark.parametrize("rows", [4, 64])
-@pytest.mark.parametrize("part", [2**15, 7])
-def test_decoder_is_exact(rows, part, monkeypatch):
-    """From a bad state, with fewer rows than inputs, and small parts."""
-    for name, value in (("INPUTS", 8), ("OUTPUTS", 3), ("ROWS", rows)):
-        monkeypatch.setattr(solver, name, value)
-    monkeypatch.setattr(sphere_decoder, "PART", part)
-    for seed, kind in enumerate(solver.KINDS):
-        qubo = solver.problem(kind, seed)
-        best = np.min(
-            [
-                qubo.energy(np.repeat(np.array(state)[:, None], 3, 1))
-                for state in itertools.product((-1, 1), repeat=8)
-            ],
-            axis=0,
-        )
-        start = np.ones((8, 3))
-        assert (qubo.energy(start) > best).any()
-        found = sphere_decoder.decode(qubo, start)
-        assert set(np.unique(found)) <= {-1, 1}
-        np.testing.assert_allclose(qubo.energy(found), best, atol=1e-6)
 
 
 def test_problems_are_those_of_the_default_rule():
