@@ -74,6 +74,18 @@ def test_the_validation_loss_breaks_ties():
     assert records.best(runs)["rate"] == 0.3
 
 
+def test_sentence_names_methods_without_runs():
+    runs = [
+        new_run("adam", 0.1, seed, test=0.5, network="vgg")
+        for seed in (0, *records.TUNING)
+    ]
+    runs += [new_run("averaged", 0.1, 100, network="vgg")]
+    assert table.sentence(runs, " with decay") == (
+        "Test accuracy after 3 epochs with decay. Binary weights and ReLU: "
+        "`QPSBGD()` not run, Adam 50.00 % (1 seed)."
+    )
+
+
 def test_curves_leave_out_epochs_without_an_accuracy():
     pytest.importorskip("matplotlib")
     accuracies = [None if epoch % 5 else epoch / 60 for epoch in range(1, 61)]

@@ -52,6 +52,17 @@ def test_command_writes_the_files_and_the_card(small, tmp_path):
     assert "of 64 validation images" in blocks["models/mnist-relu"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "binary"),
+    [("vgg", 5), ("vgg-binary", 7), ("vgg-float", 0), ("pooled", 7)],
+)
+def test_kernels_of_the_networks_that_are_binary(kind, binary):
+    weights = export.network(4, "relu", kind).trainable_variables
+    kernels = [v for v in weights if v.path.endswith("kernel")]
+    assert len(kernels) == 7
+    assert sum(mark_of(v) is not None for v in kernels) == binary
+
+
 def test_weights_of_the_gpu_give_the_same_network(tmp_path, monkeypatch):
     """The file has what `research.cifar10.program.Program.weights` returns."""
     keras.utils.set_random_seed(0)
