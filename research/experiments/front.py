@@ -115,10 +115,10 @@ def _vgg(folder, path):
     )
     seeds = min(map(len, found))
     return (
-        f"VGG-small with real ends reaches {ours:.1f} % in {epochs} epochs "
-        f"(Adam: {adam:.1f} %, with weight decay {best:.1f} %, {seeds} "
-        f"seed{'s' * (seeds > 1)} each). [The file](models/README.md) of "
-        f"{model['bytes'] / 1000:.0f} kB runs without TensorFlow."
+        f"VGG-small (first and last layer real) reaches {ours:.1f} % in "
+        f"{epochs} epochs (Adam: {adam:.1f} %, regularized: {best:.1f} %, "
+        f"{seeds} seed{'s' * (seeds > 1)} each). [The file](models/README.md) "
+        f"of {model['bytes'] / 1000:.0f} kB runs without TensorFlow."
     )
 
 

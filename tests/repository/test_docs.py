@@ -34,7 +34,7 @@ NOTEBOOKS = sorted(
     (DOCS / "tutorials").glob("*.ipynb"),
     key=lambda path: (path.stem == "graph_network", path),
 )
-RARELY_RUN = "qubos_and_samples", "record_a_run"  # the longest ones
+RARELY_RUN = "qubos_and_samples", "record_a_run"  # before a release
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 # Ten or more epochs.
 LONG = re.compile(r"\b(epochs *=) *\d{2,}\b", re.IGNORECASE)
