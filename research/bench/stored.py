@@ -79,8 +79,10 @@ def blocks(root):
     networks = gpu.read(pathlib.Path(root, FOLDER))
     text = gpu.markdown(networks)
     found["bench-gpu"] = _joined("gpu", networks, [text])
-    times = pathlib.Path(root, "results", "cifar10", "times.jsonl")
-    found["bench-gpu-cifar10"] = gpu.cifar10(times)
+    studies = pathlib.Path(root, "results", "cifar10")
+    found["bench-gpu-cifar10"] = gpu.cifar10(
+        [studies / name / "times.jsonl" for name in ("study", "vgg-decay")]
+    )
     return found
 
 

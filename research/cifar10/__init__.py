@@ -12,19 +12,21 @@ and JAX compiles and runs it. There are three steps:
    TensorFlow and the library.
 
        python -m research.cifar10.export PROGRAMS/relu-64 \\
-           adam sgd signum bop averaged
+           adam sgd signum bop averaged --dtype mixed_bfloat16
        python -m research.cifar10.export PROGRAMS/binary-64 ... \\
-           --activation binary
+           --activation binary --dtype mixed_bfloat16
 
 3. Copy both folders and this repository to the machine with the GPU, and train
    there. Every run appends a line to `OUTPUT/runs.jsonl`.
 
-       python -m research.cifar10.train DATA PROGRAMS \\
-           $(grep -v '^#' research/cifar10/jobs.txt) --output OUTPUT/runs.jsonl
+       python -m research.cifar10.parallel DATA PROGRAMS \\
+           research/cifar10/jobs-study.txt OUTPUT
 
-`train.py` compiles and runs the programs with `program.py`, prepares images
-with `batches.py` and finds in `records.py` which runs are missing. With
-`--time 300 --output OUTPUT/times.jsonl`, it measures the time of a step.
+`parallel.py` starts `train.py` in several processes. `train.py` compiles and
+runs the programs with `program.py`, prepares images with `batches.py` and finds
+in `records.py` which runs are missing. With `--time 160 --output
+OUTPUT/times.jsonl`, it measures the time of a step, with nothing else on the
+GPU.
 `table.py` prints the tables and draws the figure.
 
 Choose rates and other arguments by the accuracy on the validation images. The

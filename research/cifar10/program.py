@@ -5,6 +5,7 @@ import math
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from research.bench.gpu import programs
@@ -41,6 +42,8 @@ class Program:
             for index, key in enumerate(("rate", "real_rate"))
             if self.record[key] is not None
         ]
+        # The program takes these arrays, and a caller may need its rates again.
+        self._overwritten = {position for position, _ in self._updates}
         self.state = []
 
     @property
@@ -104,7 +107,11 @@ class Program:
     def step(self, images, labels, rates):
         """Starts a training step and returns the mean loss."""
         for index, position in self._rates:
-            self.state[position] = rates[index]
+            self.state[position] = (
+                jnp.copy(rates[index])
+                if position in self._overwritten
+                else rates[index]
+            )
         outputs = programs.execute(self._train, [images, labels, *self.state])
         for position, output in self._updates:
             self.state[position] = outputs[output]

@@ -1,16 +1,16 @@
 """The tables of stored runs and their figure.
 
-`python -m research pages` writes them. `runs.jsonl` has the runs. Those on seed
-100 chose the settings, by validation accuracy, and the others report. There is
-a table for each network and number of epochs. The p-values are those of paired
-t-tests against the averaged rule, over the seeds that both methods have,
-corrected by Holm's method for all methods of a table. A dagger marks a setting
-at an end of its grid. A line above them names the programs that were exported
-by other code than the present one.
+`python -m research pages` writes them. `runs.jsonl` has the runs. Those on the
+tuning seeds chose the settings, by validation accuracy, and the others report.
+There is a table for each network and number of epochs. The p-values are those
+of paired t-tests against the averaged rule, over the seeds that both methods
+have, corrected by Holm's method for all methods of a table. A dagger marks a
+setting at an end of its grid. A line above them names the programs that were
+exported by other code than the present one.
 
 `curves.png` shows the longest trainings of each network. Its time axis
 has the times per step of `times.jsonl`, which were measured with nothing
-else on the device. Without this file, it has the times of the runs.
+else on the device. Programs without a time there have no curve over time.
 """
 
 import collections
@@ -85,9 +85,8 @@ def markdown(runs):
 def title(network, epochs):
     """Returns the title of a network and a number of epochs."""
     activation, width, kind = network
-    what = "binary activations" if activation == "binary" else "ReLU"
     name = TITLES[kind].format(width=width)
-    return f"{name}, {what}, {epochs} epochs"
+    return f"{name}, {ACTIVATIONS[activation]}, {epochs} epochs"
 
 
 def note(runs):
@@ -132,6 +131,7 @@ def tuned(runs, program, epochs):
 
     The runs that report have the best settings that were tuned before them. If
     better ones were found later, and no run reports them, they do not count.
+    The list is empty if nothing was tuned.
 
     Args:
         runs: List of runs of a network.
@@ -145,6 +145,8 @@ def tuned(runs, program, epochs):
         if run["epochs"] == epochs
     }
     tuning = [run for run in found if run["seed"] in records.TUNING]
+    if not tuning:
+        return []
     best = records.best(
         [run for run in tuning if records.configuration(run) in reported]
         or tuning,
@@ -165,12 +167,16 @@ def chosen(runs, program, epochs):
         program: String.
         epochs: Integer.
     """
-    best = configured(tuned(runs, program, epochs)[0])
-    return {
-        run["seed"]: run
+    found = [
+        run
         for run in fresh(runs)
         if (run["program"], run["epochs"]) == (program, epochs)
-        and configured(run) == best
+    ]
+    best = tuned(runs, program, epochs) or found
+    return {
+        run["seed"]: run
+        for run in found
+        if configured(run) == configured(best[0])
     }
 
 
@@ -189,7 +195,7 @@ def table(runs, epochs):
             [
                 NAMES.get(program, program),
                 str(len(set(map(configured, tuning)))),
-                settings_text(tuning),
+                settings_text(tuning or list(found.values())),
                 str(len(found)),
                 *(cell for of in cells.values() for cell in of[program]),
             ]
@@ -238,20 +244,28 @@ def sentence(runs, recipe=""):
 
     Args:
         runs: List of runs.
-        recipe: String (optional). Follows the number of epochs.
+        recipe: String (optional). Follows "Test accuracy".
     """
-    sentences = []
-    for network, found in by_network(runs).items():
+    texts = []
+    for (activation, _, kind), found in by_network(runs).items():
+        if not lengths(found):
+            continue
         epochs = lengths(found)[-1]
-        texts = [
+        reported = [
+            program
+            for program in methods(found)
+            if program in (OURS, "adam", "float")
+        ]
+        scores = ", ".join(
             f"{NAMES[program]} "
             + _accuracy_text(chosen(found, program, epochs).values())
-            for program in (OURS, "adam")
-        ]
-        sentences.append(f"{ACTIVATIONS[network[0]]}: {', '.join(texts)}.")
-    return " ".join(
-        [f"Test accuracy after {epochs} epochs{recipe}.", *sentences]
-    )
+            for program in reported
+        )
+        texts.append(
+            f"{WEIGHTS[kind]} and {ACTIVATIONS[activation]}, {epochs} epochs: "
+            f"{scores}"
+        )
+    return f"Test accuracy{recipe}. {'. '.join(texts)}."
 
 
 def _accuracy_text(runs):
@@ -261,10 +275,12 @@ def _accuracy_text(runs):
     return f"{accuracy:.2f} % ({len(runs)} seed{'s' * (len(runs) > 1)})"
 
 
-ACTIVATIONS = {
-    "relu": "Binary weights and ReLU",
-    "binary": "Binary weights and activations",
+WEIGHTS = {
+    "vgg": "Binary weights",
+    "vgg-binary": "First and last layer binary, too,",
+    "vgg-float": "Real weights",
 }
+ACTIVATIONS = {"relu": "ReLU", "binary": "binary activations"}
 
 
 def _cells(of_program, measure):
@@ -310,7 +326,8 @@ def settings_text(tuning):
             for one in grid
             if all(one.get(k) == v for k, v in values.items() if k != name)
         ]
-        mark = END if value in (min(others), max(others)) else ""
+        is_end = len(grid) > 1 and value in (min(others), max(others))
+        mark = END if is_end else ""
         label = "" if name == "rate" else f"{name} "
         texts.append(f"{label}{value:g}{mark}")
     return ", ".join(texts)
@@ -324,7 +341,9 @@ def figure(runs, times):
         times: List of times per step.
     """
     networks = {
-        key: found for key, found in by_network(runs).items() if lengths(found)
+        key: found
+        for key, found in by_network(runs).items()
+        if lengths(found) and OURS in methods(found)
     }
     programs = [{"method": name} for name in methods(fresh(runs))]
     styles = figures.styles_of(programs, OURS)
@@ -369,10 +388,12 @@ def _draw(row, network, runs, times, styles):
         low, high = mean - np.nan_to_num(error), mean + np.nan_to_num(error)
         lowest.append(low[rest].min())
         steps = found[0]["images"]["train"] // found[0]["batch"]
-        step = milliseconds(found, times) / 1000
         counts = 1 + known
+        axes = [counts]
+        if (step := milliseconds(found, times)) is not None:
+            axes.append(counts * steps * step / 1000)
         style = {**styles[program], "marker": None}
-        for panel, x in zip(row, (counts, counts * steps * step)):
+        for panel, x in zip(row, axes):
             label = NAMES.get(program, program).replace("`", "")
             panel.plot(x, mean, label=label, **style)
             if len(found) > 1:
@@ -396,10 +417,15 @@ def _draw(row, network, runs, times, styles):
 
 
 def milliseconds(runs, times):
-    """Returns the time per step of runs of one program."""
+    """Returns the time per step of runs of one program, or `None`.
+
+    The width and the kind of the network decide. Activations and their
+    gradients take next to no time.
+    """
+    _, *network = records.network(runs[0])
     for row in times:
         if row["program"] == runs[0]["program"] and (
-            records.network(row) == records.network(runs[0])
+            list(records.network(row)[1:]) == network
         ):
             return row["ms_per_step"]
-    return statistics.median(run["ms_per_step"] for run in runs)
+    return None

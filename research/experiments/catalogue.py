@@ -19,6 +19,9 @@ from research.experiments.tasks import mnist_pairs
 
 # Lower seeds were used while the rules and the grids were developed.
 FIRST_SEED = 300
+# Results on the seeds from 300 on led to more tuning seeds on these tasks. So
+# they report other seeds, of which nothing was known then.
+FIRST_SEEDS = {citation.CORA_BINARY: 320, citation.PUBMED_BINARY: 320}
 MAX_SEEDS = 700  # tuning seeds start at 1,000
 QUICK_SEEDS = QUICK_CONFIGURATIONS = 2
 PAPER_SEEDS = 10
@@ -146,6 +149,7 @@ def _item(task, key, options, runs):
 
 def _new_item(task, method, grid, options, runs, like=None):
     fresh = _num_fresh_seeds(task, method.key, options)
+    first = FIRST_SEEDS.get(task.name, FIRST_SEED)
     tuning = task.tuning_seeds
     if options.paper:
         tuning = min(tuning, PAPER_TUNING_SEEDS)
@@ -155,7 +159,7 @@ def _new_item(task, method, grid, options, runs, like=None):
         runs=runs,
         grid=_shortened(grid, task, options),
         tuning_seeds=range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning),
-        fresh_seeds=range(FIRST_SEED, FIRST_SEED + fresh),
+        fresh_seeds=range(first, first + fresh),
         like=like,
         data_dir=options.data_dir,
     )

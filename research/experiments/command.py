@@ -28,6 +28,12 @@ from research.models import cards
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+# Studies of CIFAR-10 in `results`.
+CIFAR10 = tuple(
+    f"cifar10/{name}"
+    for name in ("vgg", "vgg-decay", "study", "step-size", "version-0.2")
+)
+DRAWN = CIFAR10[:3]
 # Trainings of VGG-small, and how sentences describe them.
 VGG = {
     "cifar10/vgg": "",
@@ -152,8 +158,8 @@ def _pages(arguments):
         print(folder.path, flush=True)
     for path in studies.write_pages(ROOT / "results"):
         print(path, flush=True)
-    for study in ("", "vgg"):
-        print(cifar10_table.draw(ROOT / "results" / "cifar10" / study))
+    for name in DRAWN:
+        print(cifar10_table.draw(ROOT / "results" / name))
     print(front.draw(ROOT / "results"))
     print(stored.draw(ROOT), flush=True)
     blocks = blocks_of(ROOT, default, of_paper)
@@ -208,17 +214,13 @@ def blocks_of(root, default=None, of_paper=None):
 
 
 def _cifar10(root):
-    studies = "first", "step-size", "vgg", "vgg-decay"
-    runs = {
-        name: cifar10.read(pathlib.Path(root, "results", name, "runs.jsonl"))
-        for name in ("cifar10", *(f"cifar10/{study}" for study in studies))
-    }
-    found = {name: cifar10_table.markdown(runs[name]) for name in runs}
-    for name, recipe in VGG.items():
-        table = cifar10_table.tuning_table(runs[name])
-        found[f"{name}/tuning"] = table
-        if runs[name]:
-            sentence = cifar10_table.sentence(runs[name], recipe)
+    found = {}
+    for name in CIFAR10:
+        runs = cifar10.read(pathlib.Path(root, "results", name, "runs.jsonl"))
+        found[name] = cifar10_table.markdown(runs)
+        found[f"{name}/tuning"] = cifar10_table.tuning_table(runs)
+        if name in VGG and runs:
+            sentence = cifar10_table.sentence(runs, VGG[name])
             found[f"{name}/sentence"] = sentence
     return found
 

@@ -10,13 +10,11 @@ from research.cifar10 import records as cifar10
 from research.cifar10 import table
 from research.engine import figures
 from research.engine.statistics import LEVEL
-from research.engine.statistics import mean_and_error
 from research.engine.statistics import paired_test
 from research.quantization.methods import FLOAT
 from research.quantization.study import open_store
 
 PICTURE = "front.png"
-EPOCHS = 60
 # Programs of `research/cifar10`, with their labels.
 TRAINED = {"averaged": "QPSBGD()", "adam": "Adam"}
 # Methods of `kq.quantize`, with their labels.
@@ -47,7 +45,7 @@ def blocks(root):
         "front/quantize": _quantize(open_store(folder / "quantize").records),
         "front/train": " ".join(
             [
-                _train(folder / "cifar10" / "step-size"),
+                _train(folder / "cifar10"),
                 _vgg(
                     folder / "cifar10",
                     pathlib.Path(root, "models", f"{VGG}.json"),
@@ -75,49 +73,47 @@ def _quantize(runs):
 
 
 def _train(folder):
-    runs = _fresh(cifar10.read(folder / "runs.jsonl"))
-    found = []
-    for epochs in (12, EPOCHS):
-        scores = [
-            {run["seed"]: run["test"] for run in _of(runs, program, epochs)}
-            for program in TRAINED
-        ]
-        ours, adam = (100 * np.mean([*each.values()]) for each in scores)
-        p = paired_test(*scores).p
-        note = "" if p < LEVEL else ", no significant difference"
-        found.append(
-            f"{ours:.1f} % in {epochs} epochs (Adam: {adam:.1f} %{note})"
-        )
-    (ratio,) = (
+    runs = _relu(cifar10.read(folder / "study" / "runs.jsonl"))
+    (epochs,) = table.lengths(runs)
+    scores = [
+        {seed: run["test"] for seed, run in found.items()}
+        for found in (table.chosen(runs, name, epochs) for name in TRAINED)
+    ]
+    ours, adam = (100 * np.mean([*each.values()]) for each in scores)
+    p = paired_test(*scores).p
+    note = "" if p < LEVEL else ", no significant difference"
+    low, high = sorted(
         time["ratio"]
-        for time in cifar10.read(folder / "times.jsonl")
-        if time["program"] == "averaged" and time["activation"] == "relu"
+        for name in ("study", "vgg-decay")
+        for time in cifar10.read(folder / name / "times.jsonl")
+        if time["program"] == "averaged"
     )
     return (
-        "On CIFAR-10, `QPSBGD` reaches "
-        f"{' and '.join(found)}. A step on a GPU takes {ratio:.2f} times as "
-        "long."
+        f"On CIFAR-10, `QPSBGD` reaches {ours:.1f} % in {epochs} epochs (Adam: "
+        f"{adam:.1f} %{note}). A step on a GPU takes {low:.1f} to {high:.1f} "
+        "times as long."
     )
 
 
 def _vgg(folder, path):
     model = json.loads(path.read_text())
-    plain, decayed = (
-        _relu(cifar10.read(folder / name / "runs.jsonl"))
-        for name in ("vgg", "vgg-decay")
+    runs = _relu(cifar10.read(folder / "vgg-decay" / "runs.jsonl"))
+    parts = []
+    for program, label in (*TRAINED.items(), ("float", "real weights")):
+        of = [run for run in runs if run["program"] == program]
+        epochs = table.lengths(of)[-1]
+        found = table.chosen(of, program, epochs).values()
+        score = 100 * statistics.fmean(run["test"] for run in found)
+        seeds = f"{len(found)} seed{'s' * (len(found) > 1)}"
+        parts.append((label, score, epochs, seeds))
+    (_, ours, epochs, seeds), *others = parts
+    rest = "; ".join(
+        f"{label}: {score:.1f} %, {'' if n == epochs else f'{n} epochs, '}{of}"
+        for label, score, n, of in others
     )
-    epochs = table.lengths(plain)[-1]
-    pairs = [(plain, program) for program in TRAINED] + [(decayed, "adam")]
-    found = [table.chosen(runs, program, epochs) for runs, program in pairs]
-    ours, adam, best = (
-        100 * statistics.fmean(run["test"] for run in each.values())
-        for each in found
-    )
-    seeds = min(map(len, found))
     return (
         f"VGG-small (first and last layer real) reaches {ours:.1f} % in "
-        f"{epochs} epochs (Adam: {adam:.1f} %, regularized: {best:.1f} %, "
-        f"{seeds} seed{'s' * (seeds > 1)} each). [The file](models/README.md) "
+        f"{epochs} epochs ({seeds}; {rest}). [The file](models/README.md) "
         f"of {model['bytes'] / 1000:.0f} kB runs without TensorFlow."
     )
 
@@ -142,11 +138,11 @@ def _solve(path):
 def draw(folder):
     """Draws the picture from the records in a folder. Returns its path."""
     folder = pathlib.Path(folder)
-    trained = cifar10.read(folder / "cifar10" / "step-size" / "runs.jsonl")
+    trained = cifar10.read(folder / "cifar10" / "vgg-decay" / "runs.jsonl")
     quantized = open_store(folder / "quantize").records
     figure, (left, right) = figures.new(8.4, 3.5, 2)
     figure.suptitle("Convolutional networks on CIFAR-10", fontsize=TITLE + 1)
-    _draw_training(left, trained)
+    _draw_training(left, _relu(trained))
     _draw_sizes(right, quantized)
     for panel in (left, right):
         panel.grid(axis="y", color="#dddddd", linewidth=0.8)
@@ -156,22 +152,34 @@ def draw(folder):
 
 
 def _draw_training(panel, runs):
+    epochs = table.lengths(runs)[-1]
     for (program, label), style in zip(TRAINED.items(), STYLES):
-        curves = [
-            run["validation_by_epoch"]
-            for run in _of(_fresh(runs), program, EPOCHS)
-        ]
-        mean, error = mean_and_error(100 * np.array(curves))
-        epochs = 1 + np.arange(len(mean))
-        style = {**style, "marker": ""}
-        panel.plot(epochs, mean, label=label, linewidth=2, **style)
-        panel.fill_between(
-            epochs, mean - error, mean + error, color=style["color"], alpha=0.15
+        found = table.chosen(runs, program, epochs).values()
+        curves = 100 * np.array([run["test_by_epoch"] for run in found], float)
+        (known,) = np.isfinite(curves).all(0).nonzero()
+        count = f"{len(found)} seed{'s' * (len(found) > 1)}"
+        panel.plot(
+            1 + known,
+            curves[:, known].mean(0),
+            label=f"{label}, {count}",
+            linewidth=2,
+            **{**style, "marker": ""},
         )
-    panel.set_ylim(70, 90)
+    (real,) = (run for run in runs if run["program"] == "float")
+    panel.axhline(100 * real["test"], color="#666666", linewidth=1)
+    panel.annotate(
+        f"real weights, {real['epochs']} epochs",
+        (1, 100 * real["test"]),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=TEXT,
+    )
+    panel.set_ylim(82, 95)
     panel.set_xlabel("epoch")
     panel.set_title(
-        f"1-bit weights, runs of {EPOCHS} epochs: validation accuracy [%]",
+        "VGG-small trained with 1-bit weights: test accuracy [%]",
         fontsize=TITLE,
     )
 
@@ -220,23 +228,6 @@ def _sizes(runs, method):
         )
         for bits, found in points.items()
     }
-
-
-def _fresh(runs):
-    return [
-        run
-        for run in runs
-        if run["seed"] not in cifar10.TUNING and run["activation"] == "relu"
-    ]
-
-
-def _of(runs, program, epochs):
-    found = [
-        run
-        for run in runs
-        if run["program"] == program and run["epochs"] == epochs
-    ]
-    return sorted(found, key=lambda run: run["seed"])
 
 
 def _text(percent):

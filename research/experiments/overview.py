@@ -66,9 +66,10 @@ FROM_OUR_SIDE = {
     "worse": "ahead",
     statistics.NO_DIFFERENCE: statistics.NO_DIFFERENCE,
 }
-# The study of CIFAR-10 in the overview. The others are of version 0.2, and one
-# has a single seed.
-STUDY = "step-size"
+# The studies of CIFAR-10 in the overview. Where two have the same network and
+# number of epochs, the first one counts. Rows with fewer seeds are left out.
+STUDIES = ("study", "step-size")
+CIFAR10_SEEDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +129,9 @@ def collect(described, folder):
         described: list of pairs of a `Description` and its records.
         folder: folder of the studies of CIFAR-10.
     """
-    of_study = _of_study(_study(folder))
+    of_study = {}
+    for study in reversed(STUDIES):
+        of_study |= _of_study(_study(folder, study))
     found = [of_study[key] for key in sorted(of_study)]
 
     def place(pair):
@@ -155,12 +158,12 @@ def collect(described, folder):
 
 
 def is_older(folder):
-    """Returns whether the study of CIFAR-10 has runs older than the code."""
-    return bool(cifar10_table.note(_study(folder)))
+    """Returns whether the studies of CIFAR-10 have runs older than the code."""
+    return any(cifar10_table.note(_study(folder, study)) for study in STUDIES)
 
 
-def _study(folder):
-    return cifar10.read(pathlib.Path(folder, STUDY, "runs.jsonl"))
+def _study(folder, name):
+    return cifar10.read(pathlib.Path(folder, name, "runs.jsonl"))
 
 
 def _of_study(runs):
@@ -178,6 +181,8 @@ def _of_study(runs):
                 for seed, run in chosen.items():
                     values[0][label][seed] = run["test"]
                     values[1][label][seed] = run["loss"]
+            if len(values[0][OURS]) < CIFAR10_SEEDS:
+                continue
             title = f"CIFAR-10, {cifar10_table.title(network, epochs)}"
             activation, width, kind = network
             key = activation == "binary", kind, width, epochs

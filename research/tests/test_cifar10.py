@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from research.cifar10 import parallel
 from research.cifar10 import records
 from research.cifar10 import table
 
@@ -81,7 +82,7 @@ def test_sentence_names_methods_without_runs():
     ]
     runs += [new_run("averaged", 0.1, 100, network="vgg")]
     assert table.sentence(runs, " with decay") == (
-        "Test accuracy after 3 epochs with decay. Binary weights and ReLU: "
+        "Test accuracy with decay. Binary weights and ReLU, 3 epochs: "
         "`QPSBGD()` not run, Adam 50.00 % (1 seed)."
     )
 
@@ -98,15 +99,16 @@ def test_curves_leave_out_epochs_without_an_accuracy():
             test_by_epoch=accuracies,
             images={"train": 1280},
             batch=128,
-            ms_per_step=100.0,
         )
         for seed in (0, 1, *records.TUNING)
     ]
-    drawn = table.figure(runs, [])
+    times = [new_run("averaged", 0.1, 0, ms_per_step=100.0)]
+    drawn = table.figure(runs, times)
     (curve,) = drawn.axes[0].get_lines()
     assert list(curve.get_xdata()) == list(range(5, 61, 5))
     assert list(curve.get_ydata()) == accuracies[4::5]
     assert drawn.axes[1].get_lines()[0].get_xdata()[-1] == 60  # seconds
+    assert not table.figure(runs, []).axes[1].get_lines()
 
 
 def jobs(name):
@@ -118,14 +120,27 @@ def jobs(name):
     ]
 
 
-@pytest.mark.parametrize(("name", "count"), [("vgg", 72), ("vgg-decay", 27)])
-def test_stored_runs_of_vgg_are_those_of_the_list(name, count):
+# Activation, width and kind of the network of each folder of programs.
+NETWORKS = {
+    "vgg-relu": ("relu", 128, "vgg"),
+    "vgg-binary": ("binary", 128, "vgg"),
+    "vgg-all": ("binary", 128, "vgg-binary"),
+    "vgg-float": ("relu", 128, "vgg-float"),
+    "relu-64": ("relu", 64, "pooled"),
+    "binary-64": ("binary", 64, "pooled"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("vgg", 72), ("vgg-decay", 56), ("study", 75)]
+)
+def test_stored_runs_are_those_of_the_list(name, count):
     folder = ROOT / "results" / "cifar10" / name
     found = records.read(folder / "runs.jsonl")
     expected = 0
     for runs in jobs(f"jobs-{name}.txt"):
-        activation = runs.program.split("/")[0].removeprefix("vgg-")
-        network = {"activation": activation, "width": 128, "network": "vgg"}
+        shape = NETWORKS[runs.program.split("/")[0]]
+        network = dict(zip(("activation", "width", "network"), shape))
         assert not records.missing(runs, network, folder / "runs.jsonl")
         rates = 1 if runs.rates == records.BEST else len(runs.rates)
         expected += rates * len(runs.seeds)
@@ -146,7 +161,41 @@ def test_settings_tuned_after_the_reported_runs_do_not_count():
     assert table.settings_text(tuning) == "0.2"
 
 
-def test_jobs_of_the_study():
+def test_a_method_that_was_not_tuned():
+    runs = [new_run("float", 0.1, 1, test=0.5, loss=1.0, network="vgg-float")]
+    assert table.tuned(runs, "float", 3) == []
+    assert table.chosen(runs, "float", 3) == {1: runs[0]}
+    assert "| SGD with weight decay | 0 | 0.1 | 1 |" in table.table(runs, 3)
+
+
+def test_the_best_rate_waits_for_the_runs_that_choose_it(capsys):
+    jobs = [
+        records.parsed(text)
+        for text in ("a/x:1:1:100", "a/x:1:best:0", "a/y:1:1:100", "a/x:1:2:0")
+    ]
+    started, ended = [], []
+
+    class Process:
+        """Ends when it was asked twice, as those of `subprocess` do."""
+
+        def __init__(self, number):
+            self.number, self.left = number, 2
+            self.returncode = int(number == 2)
+            started.append((number, tuple(ended)))
+
+        def poll(self):
+            self.left -= 1
+            if not self.left:
+                ended.append(self.number)
+            return None if self.left else self.returncode
+
+    assert parallel.run(jobs, Process, processes=2) == [2]
+    assert [number for number, _ in started] == [0, 2, 1, 3]
+    assert 0 in dict(started)[1]
+    assert "a/y: failed" in capsys.readouterr().out
+
+
+def test_jobs_of_the_study_of_step_sizes():
     """Adam has at least as many configurations, and the same seeds."""
     tries, seeds = {}, {}
     for runs in jobs("jobs.txt"):
@@ -160,3 +209,19 @@ def test_jobs_of_the_study():
     for network, program, epochs in tries:
         ours, others = ((network, p, epochs) for p in ("averaged", program))
         assert tries[others] >= tries[ours] and seeds[others] == seeds[ours]
+
+
+def test_methods_of_the_study_have_equal_tries():
+    """Each network has one grid of rates of batch normalization."""
+    tries, rates = {}, {}
+    for runs in jobs("jobs-study.txt"):
+        if runs.rates != records.BEST:
+            assert runs.seeds == records.TUNING
+            network, program = runs.program.split("/")
+            key = network, program, runs.epochs
+            tries[key] = tries.get(key, 0) + len(runs.rates)
+            rates.setdefault(key, set()).add(runs.settings[records.REAL_RATE])
+    for network, count in ("relu-64", 3), ("binary-64", 2):
+        of = [key for key in tries if key[0] == network]
+        assert {tries[key] for key in of} == {count}
+        assert len({tuple(sorted(rates[key])) for key in of}) == 1

@@ -4,6 +4,7 @@ import json
 import pathlib
 import statistics
 
+from research.cifar10 import table
 from research.engine import tables
 
 # The order of the columns.
@@ -16,8 +17,6 @@ NETWORKS = {
 }
 OPTIMIZERS = {"fast": "`fast` (default)", "sign": "`sign`"}
 KINDS = {"loop": "device time", "piped": "one call per step"}
-# Names of optimizers in the study of CIFAR-10.
-CIFAR10 = {"averaged": "QP-SBGD", "paper": 'QP-SBGD with `rule="paper"`'}
 
 
 def read(folder):
@@ -68,25 +67,23 @@ def _text(ratios):
     return f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
 
 
-def cifar10(path):
-    """Returns the times of steps in the study of CIFAR-10.
+def cifar10(paths):
+    """Returns the times of steps in the studies of CIFAR-10.
 
     Args:
-        path: Path of `times.jsonl`.
+        paths: List of paths of `times.jsonl`.
     """
-    found = {}
-    adam = None
-    for line in path.read_text().splitlines():
-        record = json.loads(line)
-        if record["program"] == "adam":  # the first of its network
-            adam = record
-        if record["program"] not in CIFAR10:
-            continue
-        network = f"{record['width']} filters, {record['activation']}"
-        ratios = found.setdefault((network, CIFAR10[record["program"]]), [])
-        turns = zip(record["ms_per_step_by_turn"], adam["ms_per_step_by_turn"])
-        ratios += [mine / base for mine, base in turns]
-    head = ["network", "optimizer", "step / step of Adam"]
-    lines = [[*names, _text(ratios)] for names, ratios in found.items()]
-    source = f"{adam['device']}, `results/cifar10/times.jsonl`."
+    lines = []
+    for path in paths:
+        # Adam is the first of its network.
+        adam, ours = map(json.loads, path.read_text().splitlines())
+        turns = zip(ours["ms_per_step_by_turn"], adam["ms_per_step_by_turn"])
+        network = table.TITLES[ours["network"]].format(width=ours["width"])
+        ratios = [mine / base for mine, base in turns]
+        lines.append([network, _text(ratios)])
+    head = ["network", "step / step of Adam"]
+    source = (
+        f"{adam['device']}, ReLU, `{adam['dtype']}`. The files `times.jsonl` "
+        "in `results/cifar10` have the times."
+    )
     return f"{tables.markdown_table(head, lines)}\n\n{source}"
