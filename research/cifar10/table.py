@@ -10,7 +10,8 @@ exported by other code than the present one.
 
 `curves.png` shows the longest trainings of each network. Its time axis
 has the times per step of `times.jsonl`, which were measured with nothing
-else on the device. Programs without a time there have no curve over time.
+else on the device. Programs without a time there have no curve over time, and
+without the file there is only the axis of epochs.
 """
 
 import collections
@@ -348,7 +349,8 @@ def figure(runs, times):
     programs = [{"method": name} for name in methods(fresh(runs))]
     styles = figures.styles_of(programs, OURS)
     drawn = figures.blank(8.5, 0.5 + 2.9 * len(networks))
-    panels = drawn.subplots(len(networks), 2, squeeze=False, sharey="row")
+    columns = 2 if times else 1
+    panels = drawn.subplots(len(networks), columns, squeeze=False, sharey="row")
     for row, (network, found) in zip(panels, networks.items()):
         _draw(row, network, found, times, styles)
     handles = {}
@@ -414,6 +416,7 @@ def _draw(row, network, runs, times, styles):
     for panel, label in zip(row, ("epochs", "seconds of training steps")):
         panel.set_xlabel(label)
         panel.spines[["top", "right"]].set_visible(False)
+        panel.set_visible(bool(panel.get_lines()))
 
 
 def milliseconds(runs, times):

@@ -34,11 +34,8 @@ CIFAR10 = tuple(
     for name in ("vgg", "vgg-decay", "study", "step-size", "version-0.2")
 )
 DRAWN = CIFAR10[:3]
-# Trainings of VGG-small, and how sentences describe them.
-VGG = {
-    "cifar10/vgg": "",
-    "cifar10/vgg-decay": " with weight decay and label smoothing",
-}
+VGG = "cifar10/vgg-decay"
+RECIPE = " with weight decay and label smoothing"
 
 
 def add(commands):
@@ -219,8 +216,8 @@ def _cifar10(root):
         runs = cifar10.read(pathlib.Path(root, "results", name, "runs.jsonl"))
         found[name] = cifar10_table.markdown(runs)
         found[f"{name}/tuning"] = cifar10_table.tuning_table(runs)
-        if name in VGG and runs:
-            sentence = cifar10_table.sentence(runs, VGG[name])
+        if name == VGG and runs:
+            sentence = cifar10_table.sentence(runs, RECIPE)
             found[f"{name}/sentence"] = sentence
     return found
 
