@@ -29,6 +29,6 @@ OUTPUT/times.jsonl`, it measures the time of a step, with nothing else on the
 GPU.
 `table.py` prints the tables and draws the figure.
 
-Choose rates and other arguments by the accuracy on the validation images. The
-test images are evaluated only once, at the end of a run.
+Choose rates and other arguments by the accuracy on the validation images. Runs
+that keep validation images evaluate the test images once, at the end.
 """

@@ -22,7 +22,7 @@ FIRST_SEED = 300
 # Results on the seeds from 300 on led to more tuning seeds on these tasks. So
 # they report other seeds, of which nothing was known then.
 FIRST_SEEDS = {citation.CORA_BINARY: 320, citation.PUBMED_BINARY: 320}
-MAX_SEEDS = 700  # tuning seeds start at 1,000
+MAX_SEEDS = 680  # from 320 on, and tuning seeds start at 1,000
 QUICK_SEEDS = QUICK_CONFIGURATIONS = 2
 PAPER_SEEDS = 10
 PAPER_TUNING_SEEDS = 3
