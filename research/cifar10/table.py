@@ -278,7 +278,7 @@ def _accuracy_text(runs):
 
 WEIGHTS = {
     "vgg": "Binary weights",
-    "vgg-binary": "First and last layer binary, too,",
+    "vgg-binary": "All weights binary",
     "vgg-float": "Real weights",
 }
 ACTIVATIONS = {"relu": "ReLU", "binary": "binary activations"}
