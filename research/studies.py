@@ -32,7 +32,7 @@ def add(commands):
         "compare fit_columns at equal cost",
         "Train single layers and networks by fit_columns, by QP-SBGD, and by "
         "methods without a QUBO. Compare them at equal numbers of gradient "
-        "evaluations, equal QPU time and equal CPU time (about 25 minutes of "
+        "evaluations, equal QPU time and equal CPU time (about 40 minutes of "
         "one core). Writes records, figures and README.md. "
         f"{shared.RESUMED}",
     )
