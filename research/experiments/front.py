@@ -166,16 +166,8 @@ def _draw_training(panel, runs):
             **{**style, "marker": ""},
         )
     (real,) = (run for run in runs if run["program"] == "float")
-    panel.axhline(100 * real["test"], color="#666666", linewidth=1)
-    panel.annotate(
-        f"real weights, {real['epochs']} epochs",
-        (1, 100 * real["test"]),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        fontsize=TEXT,
-    )
+    text = f"real weights, {real['epochs']} epochs"
+    _draw_level(panel, 100 * real["test"], text)
     panel.set_ylim(82, 95)
     panel.set_xlabel("epoch")
     panel.set_title(
@@ -197,20 +189,25 @@ def _draw_sizes(panel, runs):
             *zip(*points), label=label, linewidth=2, markersize=6, **style
         )
     ((kilobytes, best),) = _sizes(runs, FLOAT).values()
-    panel.axhline(best, color="#666666", linewidth=1)
+    _draw_level(panel, best, f"float, {kilobytes:,.0f} kB")
+    panel.set_ylim(10, 99)
+    panel.set_xlabel("weights in a packed file [kB], 1 to 4 bits")
+    panel.set_title(
+        "Quantized after training: test accuracy [%]", fontsize=TITLE
+    )
+
+
+def _draw_level(panel, level, text):
+    """Draws a horizontal line with a text above its right end."""
+    panel.axhline(level, color="#666666", linewidth=1)
     panel.annotate(
-        f"float, {kilobytes:,.0f} kB",
-        (1, best),
+        text,
+        (1, level),
         xycoords=("axes fraction", "data"),
         xytext=(0, 3),
         textcoords="offset points",
         ha="right",
         fontsize=TEXT,
-    )
-    panel.set_ylim(10, 99)
-    panel.set_xlabel("weights in a packed file [kB], 1 to 4 bits")
-    panel.set_title(
-        "Quantized after training: test accuracy [%]", fontsize=TITLE
     )
 
 

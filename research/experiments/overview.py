@@ -67,9 +67,8 @@ FROM_OUR_SIDE = {
     statistics.NO_DIFFERENCE: statistics.NO_DIFFERENCE,
 }
 # The studies of CIFAR-10 in the overview. Where two have the same network and
-# number of epochs, the first one counts. Rows with fewer seeds are left out.
+# number of epochs, the first one counts, if it has enough seeds.
 STUDIES = ("study", "step-size")
-CIFAR10_SEEDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +180,7 @@ def _of_study(runs):
                 for seed, run in chosen.items():
                     values[0][label][seed] = run["test"]
                     values[1][label][seed] = run["loss"]
-            if len(values[0][OURS]) < CIFAR10_SEEDS:
+            if len(values[0][OURS]) < MIN_SEEDS:
                 continue
             title = f"CIFAR-10, {cifar10_table.title(network, epochs)}"
             activation, width, kind = network

@@ -1,5 +1,7 @@
 """Sentences that are made from the records."""
 
+import json
+
 import pytest
 
 from research.engine import statistics
@@ -45,6 +47,47 @@ def test_sentences_are_corrected_for_their_tests():
     assert 0.001 < alone[1].p < statistics.LEVEL
     words = summary.outcomes([weak] * 50, summary.ADAM, 0)
     assert len(words[statistics.NO_DIFFERENCE]) == 50
+
+
+def test_the_best_other_method_is_corrected_for_its_choice():
+    """It is the best of several, so one test alone would be too kind."""
+    results = make_results("cora", "A", -0.007)
+    words = summary.outcomes_of_best([results])
+    ((title, test),) = words[summary.BEHIND]
+    assert title == "A" and test.difference < 0
+    more = {f"Other {n}": results.values[0][summary.ADAM] for n in range(50)}
+    results.values[0].update(more)
+    words = summary.outcomes_of_best([results])
+    assert not words[summary.BEHIND] and not words[summary.AHEAD]
+
+
+def test_studies_of_cifar10_in_the_overview(tmp_path):
+    """The first study counts where it has enough seeds."""
+    seeds = {"study": (5, 1), "step-size": (3, 4)}
+    for study, numbers in seeds.items():
+        runs = [
+            {
+                "program": program,
+                "rate": 0.1,
+                "settings": {},
+                "seed": seed,
+                "epochs": epochs,
+                "test": 0.5,
+                "loss": 1.0,
+                "validation": 0.5,
+                "width": 64,
+            }
+            for epochs, number in zip((12, 30), numbers)
+            for program in ("averaged", "adam")
+            for seed in (100, *range(number))
+        ]
+        path = tmp_path / study / "runs.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    short, long = overview.collect([], tmp_path)
+    assert "12 epochs" in short.title and "30 epochs" in long.title
+    found = [len(one.values[0][overview.OURS]) for one in (short, long)]
+    assert found == [5, 4]
 
 
 def test_choices_follow_from_the_accuracies():
