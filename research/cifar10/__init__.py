@@ -27,7 +27,8 @@ runs the programs with `program.py`, prepares images with `batches.py` and finds
 in `records.py` which runs are missing. With `--time 160 --output
 OUTPUT/times.jsonl`, it measures the time of a step, with nothing else on the
 GPU.
-`table.py` prints the tables and draws the figure.
+`python -m research pages` writes the tables and draws the figures with
+`table.py`. The program `averaged` is `QPSBGD()`.
 
 Choose rates and other arguments by the accuracy on the validation images. Runs
 that keep validation images evaluate the test images once, at the end.

@@ -76,6 +76,12 @@ def network(run):
     return run.get("activation", "relu"), run["width"], kind
 
 
+def training(run):
+    """Returns what a run must share with a program to be a run of it."""
+    # Older records have no dtype.
+    return network(run), run.get("batch"), run.get("dtype", "float32")
+
+
 def configuration(run):
     """Returns rate and settings of a run, as something to compare."""
     return run["rate"], tuple(sorted(run["settings"].items()))
@@ -93,7 +99,7 @@ def of_program(path, program, record):
         run
         for run in read(path)
         if run["program"] == program.rpartition("/")[2]
-        and network(run) == network(record)
+        and training(run) == training(record)
     ]
 
 

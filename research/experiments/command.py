@@ -31,7 +31,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Studies of CIFAR-10 in `results`.
 CIFAR10 = tuple(
     f"cifar10/{name}"
-    for name in ("vgg", "vgg-decay", "study", "step-size", "version-0.2")
+    for name in (
+        *("vgg", "vgg-decay", "study"),
+        *("step-size", "version-0.2", "ablation"),
+    )
 )
 DRAWN = CIFAR10[:3]
 VGG = "cifar10/vgg-decay"

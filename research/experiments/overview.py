@@ -69,6 +69,7 @@ FROM_OUR_SIDE = {
 # The studies of CIFAR-10 in the overview. Where two have the same network and
 # number of epochs, the first one counts, if it has enough seeds.
 STUDIES = ("study", "step-size")
+ALL_IMAGES = 45_000  # without those for validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +184,9 @@ def _of_study(runs):
             if len(values[0][OURS]) < MIN_SEEDS:
                 continue
             title = f"CIFAR-10, {cifar10_table.title(network, epochs)}"
+            images = of[-1].get("images", {}).get("train", ALL_IMAGES)
+            if images < ALL_IMAGES:
+                title += f" ({images:,} images)"
             activation, width, kind = network
             key = activation == "binary", kind, width, epochs
             measures = TEST_ACCURACY, TRAIN_LOSS

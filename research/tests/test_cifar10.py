@@ -41,6 +41,8 @@ def test_stored_runs_are_skipped(tmp_path):
         new_run("adam", 0.1, 0, activation="binary"),
         new_run("adam", 0.1, 0, settings={"threshold": 1.0}),
         new_run("sgd", 0.1, 0),
+        new_run("adam", 0.1, 0, batch=64),
+        new_run("adam", 0.1, 0, dtype="mixed_bfloat16"),
     ]
     write(path, others)
     assert len(records.missing(runs, NETWORK, path)) == 4
@@ -129,11 +131,13 @@ NETWORKS = {
     "vgg-float": ("relu", 128, "vgg-float"),
     "relu-64": ("relu", 64, "pooled"),
     "binary-64": ("binary", 64, "pooled"),
+    "relu-16": ("relu", 16, "pooled"),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("vgg", 72), ("vgg-decay", 56), ("study", 75)]
+    ("name", "count"),
+    [("vgg", 72), ("vgg-decay", 56), ("study", 75), ("ablation", 18)],
 )
 def test_stored_runs_are_those_of_the_list(name, count):
     folder = ROOT / "results" / "cifar10" / name
@@ -142,6 +146,7 @@ def test_stored_runs_are_those_of_the_list(name, count):
     for runs in jobs(f"jobs-{name}.txt"):
         shape = NETWORKS[runs.program.split("/")[0]]
         network = dict(zip(("activation", "width", "network"), shape))
+        network |= {"batch": found[0]["batch"], "dtype": found[0]["dtype"]}
         assert not records.missing(runs, network, folder / "runs.jsonl")
         rates = 1 if runs.rates == records.BEST else len(runs.rates)
         expected += rates * len(runs.seeds)
@@ -172,7 +177,10 @@ def test_a_method_that_was_not_tuned():
 def test_the_best_rate_waits_for_the_runs_that_choose_it(capsys):
     jobs = [
         records.parsed(text)
-        for text in ("a/x:1:1:100", "a/x:1:best:0", "a/y:1:1:100", "a/x:1:2:0")
+        for text in (
+            *("a/x:1:1:100", "a/x:1:best:0", "a/y:1:1:100"),
+            *("a/x:1:2:0", "a/y:1:best:0"),
+        )
     ]
     started, ended = [], []
 
@@ -190,10 +198,37 @@ def test_the_best_rate_waits_for_the_runs_that_choose_it(capsys):
                 ended.append(self.number)
             return None if self.left else self.returncode
 
-    assert parallel.run(jobs, Process, processes=2) == [2]
+        def terminate(self):
+            raise AssertionError("All processes have ended.")
+
+    assert parallel.run(jobs, Process, processes=2) == [2, 4]
     assert [number for number, _ in started] == [0, 2, 1, 3]
     assert 0 in dict(started)[1]
     assert "a/y: failed" in capsys.readouterr().out
+
+
+def test_arguments_of_a_parallel_training(tmp_path, capsys):
+    """Everything is checked before the first process starts."""
+    data, listed = tmp_path / "data", tmp_path / "list.txt"
+    words = [data, tmp_path / "programs", listed, tmp_path / "out"]
+
+    def message():
+        with pytest.raises(SystemExit):
+            parallel.main(list(map(str, words)))
+        return capsys.readouterr().err
+
+    assert f"research.cifar10.pack`. Received: {data}" in message()
+    data.mkdir()
+    for name in ("images-0.npz", "images-1.npz"):
+        (data / name).touch()
+    assert f"LIST must be a file. Received: {listed}" in message()
+    listed.write_text("# nothing\n\n")
+    assert "LIST must have runs" in message()
+    listed.write_text("# one\nrelu-64/adam:twelve\n")
+    assert "list.txt, line 2: " in message()
+    listed.write_text("relu-64/adamw:12\n")
+    assert "list.txt, line 1: " in message()
+    assert not (tmp_path / "out").exists()
 
 
 def test_jobs_of_the_study_of_step_sizes():
