@@ -422,8 +422,8 @@ def _draw(row, network, runs, times, styles):
 def milliseconds(runs, times):
     """Returns the time per step of runs of one program, or `None`.
 
-    The width and the kind of the network decide. Activations and their
-    gradients take next to no time.
+    Only networks with ReLU were timed. Those with binary activations have the
+    times of the same network with ReLU.
     """
     _, *network = records.network(runs[0])
     for row in times:

@@ -29,15 +29,14 @@ from research.models import cards
 ROOT = pathlib.Path(__file__).parents[2]
 
 # Studies of CIFAR-10 in `results`.
-CIFAR10 = tuple(
-    f"cifar10/{name}"
-    for name in (
-        *("vgg", "vgg-decay", "study"),
-        *("step-size", "version-0.2", "ablation"),
-    )
-)
-DRAWN = CIFAR10[:3]
 VGG = "cifar10/vgg-decay"
+DRAWN = ("cifar10/vgg", VGG, "cifar10/study")
+CIFAR10 = (
+    *DRAWN,
+    "cifar10/step-size",
+    "cifar10/version-0.2",
+    "cifar10/ablation",
+)
 RECIPE = " with weight decay and label smoothing"
 
 
