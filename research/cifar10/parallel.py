@@ -11,10 +11,10 @@
     relu-64/adam:12:best:40,41,42
 
 Every line is a process, in the order of the file. A line with the rate `best`
-waits for all lines of its program that come before it, and fails if one of them
-failed. `OUTPUT/runs.jsonl` has the runs, `OUTPUT/weights` a folder for the
-weights of each line, and `OUTPUT/logs` what the processes print. If the command
-is repeated, it skips the runs that are there.
+waits for the lines of its program that come before it and name their rates, and
+fails if one of them failed. `OUTPUT/runs.jsonl` has the runs, `OUTPUT/weights`
+a folder for the weights of each line, and `OUTPUT/logs` what the processes
+print. If the command is repeated, it skips the runs that are there.
 
 Processes take turns on a GPU. With the service MPS of CUDA, their kernels run
 side by side: start it with `nvidia-cuda-mps-control -d`. XLA chooses kernels by
@@ -160,6 +160,7 @@ def _needed(jobs, number):
         other
         for other in range(number)
         if jobs[other].program == jobs[number].program
+        and jobs[other].rates != records.BEST
     }
 
 

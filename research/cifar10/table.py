@@ -6,12 +6,13 @@ There is a table for each network and number of epochs. The p-values are those
 of paired t-tests against the averaged rule, over the seeds that both methods
 have, corrected by Holm's method for all methods of a table. A dagger marks a
 setting at an end of its grid. A line above them names the programs that were
-exported by other code than the present one.
+exported by other code than the present one. Variants of the averaged rule have
+tables of their own.
 
-`curves.png` shows the longest trainings of each network. Its time axis
-has the times per step of `times.jsonl`, which were measured with nothing
-else on the device. Programs without a time there have no curve over time, and
-without the file there is only the axis of epochs.
+`curves.png` shows all methods. Its time axis has the times per step of
+`times.jsonl`, which were measured with nothing else on the device. Programs
+without a time there have no curve over time, and without the file there is only
+the axis of epochs.
 """
 
 import collections
@@ -23,19 +24,21 @@ import numpy as np
 from research import code_version
 from research.cifar10 import records
 from research.engine import figures
-from research.engine.statistics import Measure
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TEST_LOSS
+from research.engine.statistics import TRAIN_LOSS
 from research.engine.statistics import holm
 from research.engine.statistics import mean_and_error
 from research.engine.statistics import paired_test
 from research.engine.tables import difference_text
 from research.engine.tables import markdown_table
+from research.engine.tables import mean_text
 from research.engine.tables import p_text
 
 OURS = "averaged"
-MEASURES = (
-    Measure("test", "test accuracy", True),
-    Measure("loss", "training loss", False),
-)
+# Keys of the runs. Only the first two are compared.
+MEASURES = {"test": TEST_ACCURACY, "test_loss": TEST_LOSS, "loss": TRAIN_LOSS}
+COMPARED = ("test", "test_loss")
 NAMES = {
     OURS: "`QPSBGD()`",
     "adam": "Adam",
@@ -43,14 +46,19 @@ NAMES = {
     "signum": "Signum",
     "bop": "Bop",
     "paper": '`QPSBGD(rule="paper")`',
-    "no-momentum": "`momentum=0`",
-    "one-batch": "`covariance_decay=0`",
-    "no-averages": "both",
-    "kappa-3": "`kappa=3`",
-    "kappa-30": "`kappa=30`",
-    "no-couplings": "Signum with our step size",
+    "no-momentum": "no momentum",
+    "one-batch": "covariance of one batch",
+    "no-averages": "no averages",
+    "kappa-3": "kappa 3",
+    "kappa-30": "kappa 30",
+    "no-couplings": "no couplings (Signum with our step size)",
     "float": "SGD with weight decay",
 }
+# Variants of the rule, as in `research/experiments/tasks/ablation.py`.
+VARIANTS = (
+    *("no-momentum", "one-batch", "no-averages", "kappa-3", "kappa-30"),
+    "no-couplings",
+)
 TITLES = {
     "pooled": "{width} filters",
     "vgg": "VGG-small, first and last layer real",
@@ -59,9 +67,10 @@ TITLES = {
 }
 END = "\N{DAGGER}"
 FIGURE = "curves.png"
-# A panel has room for all accuracies after so many epochs, and after a tenth of
-# a training. The curves start below it.
+# A panel has room for our accuracies after so many epochs, and after a tenth of
+# a training. All curves start below it.
 SHOWN = 4
+ROOM = 0.03
 
 
 def draw(folder):
@@ -70,8 +79,27 @@ def draw(folder):
     runs, times = (
         records.read(folder / name) for name in ("runs.jsonl", "times.jsonl")
     )
-    figures.save(figure(runs, times), folder / FIGURE)
+    figures.save(figure(of_methods(runs), times), folder / FIGURE)
     return folder / FIGURE
+
+
+def of_methods(runs):
+    """Returns the runs of all methods, without variants of the rule."""
+    return [run for run in runs if run["program"] not in VARIANTS]
+
+
+def of_variants(runs):
+    """Returns the runs of variants of the rule, and those to compare with."""
+
+    def kind(run):
+        return records.training(run), run["epochs"]
+
+    kinds = [kind(run) for run in runs if run["program"] in VARIANTS]
+    return [
+        run
+        for run in runs
+        if run["program"] in (OURS, *VARIANTS) and kind(run) in kinds
+    ]
 
 
 def markdown(runs):
@@ -188,7 +216,7 @@ def table(runs, epochs):
         for program in methods(runs)
         if (found := chosen(runs, program, epochs))
     }
-    cells = {measure: _cells(of_program, measure) for measure in MEASURES}
+    cells = {key: _cells(of_program, key) for key in MEASURES}
     rows = []
     for program, found in of_program.items():
         tuning = tuned(runs, program, epochs)
@@ -202,8 +230,10 @@ def table(runs, epochs):
             ]
         )
     head = ["method", "tries", "rate", "seeds"]
-    for measure in MEASURES:
-        head += [measure.label, "difference, 95 % interval", "p (Holm)"]
+    for key, measure in MEASURES.items():
+        head.append(measure.label)
+        if key in COMPARED:
+            head += ["difference, 95 % interval", "p (Holm)"]
     full = [  # without tests, if there is only one seed
         i for i in range(len(head)) if i < 4 or any(row[i] for row in rows)
     ]
@@ -255,7 +285,7 @@ def sentence(runs, recipe=""):
         reported = [
             program
             for program in methods(found)
-            if program in (OURS, "adam", "float")
+            if program in (OURS, "adam", "bop", "float")
         ]
         scores = ", ".join(
             f"{NAMES[program]} "
@@ -284,31 +314,38 @@ WEIGHTS = {
 ACTIVATIONS = {"relu": "ReLU", "binary": "binary activations"}
 
 
-def _cells(of_program, measure):
-    """Returns mean with error, difference and p-value for each program."""
+def _cells(of_program, key):
+    """Returns the cells of a measure for each program.
+
+    They are mean with error and, if the measure is compared, the difference and
+    its p-value. They are empty for runs that do not have the measure.
+    """
+    measure = MEASURES[key]
     values = {
         program: {
-            seed: np.nan if run[measure.key] is None else run[measure.key]
+            seed: np.nan if run[key] is None else run[key]
             for seed, run in found.items()
+            if key in run
         }
         for program, found in of_program.items()
     }
+    cells = {
+        program: [mean_text(found.values(), measure) if found else ""]
+        for program, found in values.items()
+    }
+    if key not in COMPARED:
+        return cells
     others = [program for program in values if program != OURS]
     ours = values.get(OURS, {})
     tests = holm([paired_test(values[program], ours) for program in others])
-    cells = {OURS: ("", "")}
-    for program, test in zip(others, tests):
-        p = p_text(test.p) if np.isfinite(test.p) else ""
-        cells[program] = difference_text(test, measure), p
-    return {
-        program: (_mean_text(list(found.values())), *cells[program])
-        for program, found in values.items()
-    }
-
-
-def _mean_text(values):
-    mean, error = mean_and_error(values)
-    return f"{mean:.4f} ± {error:.4f}" if len(values) > 1 else f"{mean:.4f}"
+    tests = dict(zip(others, tests))
+    for program, cell in cells.items():
+        test = tests.get(program)
+        is_known = test is not None and test.pairs
+        has_p = is_known and np.isfinite(test.p)
+        cell.append(difference_text(test, measure) if is_known else "")
+        cell.append(p_text(test.p) if has_p else "")
+    return cells
 
 
 def settings_text(tuning):
@@ -341,18 +378,19 @@ def figure(runs, times):
         runs: List of runs.
         times: List of times per step.
     """
-    networks = {
-        key: found
-        for key, found in by_network(runs).items()
-        if lengths(found) and OURS in methods(found)
-    }
+    trainings = [
+        (network, found, epochs)
+        for network, found in by_network(runs).items()
+        for epochs in lengths(found)
+        if OURS in methods(found)
+    ]
     programs = [{"method": name} for name in methods(fresh(runs))]
     styles = figures.styles_of(programs, OURS)
-    drawn = figures.blank(8.5, 0.5 + 2.9 * len(networks))
-    columns = 2 if times else 1
-    panels = drawn.subplots(len(networks), columns, squeeze=False, sharey="row")
-    for row, (network, found) in zip(panels, networks.items()):
-        _draw(row, network, found, times, styles)
+    drawn = figures.blank(8.5, 0.5 + 2.9 * len(trainings))
+    size = len(trainings), 2 if times else 1
+    panels = drawn.subplots(*size, squeeze=False, sharey="row")
+    for row, training in zip(panels, trainings):
+        _draw(row, *training, times, styles)
     handles = {}
     for panel in panels[:, 0]:
         for handle, label in zip(*panel.get_legend_handles_labels()):
@@ -368,15 +406,13 @@ def figure(runs, times):
     return drawn
 
 
-def _draw(row, network, runs, times, styles):
-    """Draws the longest trainings of a network in a row of two panels."""
+def _draw(row, network, runs, epochs, times, styles):
+    """Draws the trainings of one length in a row of two panels."""
     from matplotlib.ticker import MaxNLocator
 
-    epochs = lengths(runs)[-1]
     # Runs on all training images have no validation images.
     validated = "validation_by_epoch" in fresh(runs)[0]
     accuracy = "validation_by_epoch" if validated else "test_by_epoch"
-    lowest = []
     for program in methods(fresh(runs)):
         found = list(chosen(runs, program, epochs).values())
         if not found:
@@ -388,7 +424,8 @@ def _draw(row, network, runs, times, styles):
         shown = min(max(SHOWN, epochs // 10), epochs) - 1
         rest = slice(int(np.searchsorted(known, shown)), None)
         low, high = mean - np.nan_to_num(error), mean + np.nan_to_num(error)
-        lowest.append(low[rest].min())
+        if program == OURS:
+            bottom = low[rest].min() - ROOM
         steps = found[0]["images"]["train"] // found[0]["batch"]
         counts = 1 + known
         axes = [counts]
@@ -409,7 +446,7 @@ def _draw(row, network, runs, times, styles):
                 )
     row[0].set_title(title(network, epochs), loc="left", fontsize=10)
     row[0].set_ylabel("validation accuracy" if validated else "test accuracy")
-    row[0].set_ylim(bottom=min(lowest) - 0.01)
+    row[0].set_ylim(bottom=bottom)
     row[0].xaxis.set_major_locator(
         MaxNLocator(integer=True, steps=[1, 2, 5, 10])
     )

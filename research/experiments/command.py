@@ -30,13 +30,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 # Studies of CIFAR-10 in `results`.
 VGG = "cifar10/vgg-decay"
-DRAWN = ("cifar10/vgg", VGG, "cifar10/study")
-CIFAR10 = (
-    *DRAWN,
-    "cifar10/step-size",
-    "cifar10/version-0.2",
-    "cifar10/ablation",
-)
+CIFAR10 = ("cifar10/vgg", VGG, "cifar10/study")
 RECIPE = " with weight decay and label smoothing"
 
 
@@ -157,7 +151,7 @@ def _pages(arguments):
         print(folder.path, flush=True)
     for path in studies.write_pages(ROOT / "results"):
         print(path, flush=True)
-    for name in DRAWN:
+    for name in CIFAR10:
         print(cifar10_table.draw(ROOT / "results" / name))
     print(front.draw(ROOT / "results"))
     print(stored.draw(ROOT), flush=True)
@@ -216,7 +210,9 @@ def _cifar10(root):
     found = {}
     for name in CIFAR10:
         runs = cifar10.read(pathlib.Path(root, "results", name, "runs.jsonl"))
-        found[name] = cifar10_table.markdown(runs)
+        found[name] = cifar10_table.markdown(cifar10_table.of_methods(runs))
+        if variants := cifar10_table.of_variants(runs):
+            found[f"{name}/ablation"] = cifar10_table.markdown(variants)
         found[f"{name}/tuning"] = cifar10_table.tuning_table(runs)
         if name == VGG and runs:
             sentence = cifar10_table.sentence(runs, RECIPE)

@@ -67,10 +67,14 @@ def blocks(results, described, times):
         "- **Against the best other binary method of each task.** "
         f"{_accuracy(outcomes_of_best(results))}",
     ]
+    adam = sentences(results, ADAM)
     return {
+        "summary/adam": "Against Adam on the same binary layers: "
+        f"{adam[:1].lower()}{adam[1:]}",
         "summary/groups": "\n".join(
-            f"- **{head}: {group.title}.** {sentences(found, ADAM)}"
-            for head, group, found in _grouped(results)
+            f"- **{group.title[0].upper()}{group.title[1:]}.** "
+            f"{sentences(found, ADAM)}"
+            for _, group, found in _grouped(results)
         ),
         "summary/choices": choices(results),
         "summary/more": "\n".join(filter(None, lines)),

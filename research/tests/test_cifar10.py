@@ -131,13 +131,12 @@ NETWORKS = {
     "vgg-float": ("relu", 128, "vgg-float"),
     "relu-64": ("relu", 64, "pooled"),
     "binary-64": ("binary", 64, "pooled"),
-    "relu-16": ("relu", 16, "pooled"),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("vgg", 72), ("vgg-decay", 56), ("study", 75), ("ablation", 18)],
+    [("vgg", 72), ("vgg-decay", 68), ("study", 149)],
 )
 def test_stored_runs_are_those_of_the_list(name, count):
     folder = ROOT / "results" / "cifar10" / name
@@ -168,10 +167,13 @@ def test_settings_tuned_after_the_reported_runs_do_not_count():
 
 
 def test_a_method_that_was_not_tuned():
+    """Older runs have no test loss, so the table has none either."""
     runs = [new_run("float", 0.1, 1, test=0.5, loss=1.0, network="vgg-float")]
     assert table.tuned(runs, "float", 3) == []
     assert table.chosen(runs, "float", 3) == {1: runs[0]}
-    assert "| SGD with weight decay | 0 | 0.1 | 1 |" in table.table(runs, 3)
+    text = table.table(runs, 3)
+    assert "| SGD with weight decay | 0 | 0.1 | 1 |" in text
+    assert "test accuracy" in text and "test loss" not in text
 
 
 def test_the_best_rate_waits_for_the_runs_that_choose_it(capsys):
@@ -179,7 +181,7 @@ def test_the_best_rate_waits_for_the_runs_that_choose_it(capsys):
         records.parsed(text)
         for text in (
             *("a/x:1:1:100", "a/x:1:best:0", "a/y:1:1:100"),
-            *("a/x:1:2:0", "a/y:1:best:0"),
+            *("a/x:1:2:0", "a/y:1:best:0", "a/x:1:best:1"),
         )
     ]
     started, ended = [], []
@@ -202,8 +204,10 @@ def test_the_best_rate_waits_for_the_runs_that_choose_it(capsys):
             raise AssertionError("All processes have ended.")
 
     assert parallel.run(jobs, Process, processes=2) == [2, 4]
-    assert [number for number, _ in started] == [0, 2, 1, 3]
+    assert [number for number, _ in started] == [0, 2, 1, 3, 5]
     assert 0 in dict(started)[1]
+    # A line with the best rate does not wait for another one.
+    assert 3 in dict(started)[5] and 1 not in dict(started)[3]
     assert "a/y: failed" in capsys.readouterr().out
 
 
@@ -231,22 +235,6 @@ def test_arguments_of_a_parallel_training(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_jobs_of_the_study_of_step_sizes():
-    """Adam has at least as many configurations, and the same seeds."""
-    tries, seeds = {}, {}
-    for runs in jobs("jobs.txt"):
-        key = *runs.program.split("/"), runs.epochs
-        if runs.rates == records.BEST:
-            seeds[key] = runs.seeds
-        else:
-            assert runs.seeds == records.TUNING
-            tries[key] = tries.get(key, 0) + len(runs.rates)
-    assert len(tries) == len(seeds) == 6
-    for network, program, epochs in tries:
-        ours, others = ((network, p, epochs) for p in ("averaged", program))
-        assert tries[others] >= tries[ours] and seeds[others] == seeds[ours]
-
-
 def test_methods_of_the_study_have_equal_tries():
     """Each network has one grid of rates of batch normalization."""
     tries, rates = {}, {}
@@ -257,7 +245,35 @@ def test_methods_of_the_study_have_equal_tries():
             key = network, program, runs.epochs
             tries[key] = tries.get(key, 0) + len(runs.rates)
             rates.setdefault(key, set()).add(runs.settings[records.REAL_RATE])
-    for network, count in ("relu-64", 3), ("binary-64", 2):
-        of = [key for key in tries if key[0] == network]
+    for network, epochs, count in (
+        *(("relu-64", 12, 3), ("relu-64", 60, 2)),
+        ("binary-64", 30, 2),
+    ):
+        of = [
+            (name, program, length)
+            for name, program, length in tries
+            if (name, length) == (network, epochs)
+            and program not in table.VARIANTS
+        ]
+        assert len(of) >= 3
         assert {tries[key] for key in of} == {count}
         assert len({tuple(sorted(rates[key])) for key in of}) == 1
+    variants = [key for key in tries if key[1] in table.VARIANTS]
+    assert len(variants) == 5 and {tries[key] for key in variants} == {2}
+
+
+def test_variants_have_a_table_of_their_own():
+    runs = [
+        new_run(program, 0.1, seed, epochs, test=0.5, test_loss=1.0, loss=1.0)
+        for program, epochs in (
+            *(("averaged", 3), ("kappa-3", 3), ("adam", 3)),
+            ("averaged", 9),
+        )
+        for seed in (0, 1, *records.TUNING)
+    ]
+    methods, variants = table.of_methods(runs), table.of_variants(runs)
+    assert {run["program"] for run in methods} == {"averaged", "adam"}
+    assert {run["program"] for run in variants} == {"averaged", "kappa-3"}
+    assert {run["epochs"] for run in variants} == {3}
+    text = table.table(variants, 3)
+    assert "| kappa 3 | 1 | 0.1† | 2 | 50.0 +- 0.0 % | +0.00 pp" in text

@@ -62,32 +62,32 @@ def test_the_best_other_method_is_corrected_for_its_choice():
 
 
 def test_studies_of_cifar10_in_the_overview(tmp_path):
-    """The first study counts where it has enough seeds."""
-    seeds = {"study": (5, 1), "step-size": (3, 4)}
-    for study, numbers in seeds.items():
+    """Both are there, without variants of the rule and without short rows."""
+    shape = {"rate": 0.1, "settings": {}, "activation": "relu", "width": 64}
+    for study, kind, lengths in (
+        ("study", "pooled", {12: 5, 30: 2}),
+        ("vgg-decay", "vgg", {200: 3}),
+    ):
         runs = [
             {
-                "program": program,
-                "rate": 0.1,
-                "settings": {},
-                "seed": seed,
-                "epochs": epochs,
-                "test": 0.5,
-                "loss": 1.0,
-                "validation": 0.5,
-                "width": 64,
+                **shape,
+                **{"program": program, "seed": seed, "epochs": epochs},
+                **{"network": kind, "test": 0.5, "test_loss": 1.0},
+                **{"loss": 2.0, "validation": 0.5},
             }
-            for epochs, number in zip((12, 30), numbers)
-            for program in ("averaged", "adam")
+            for epochs, number in lengths.items()
+            for program in ("averaged", "adam", "kappa-3", "float")
             for seed in (100, *range(number))
         ]
         path = tmp_path / study / "runs.jsonl"
         path.parent.mkdir()
         path.write_text("".join(json.dumps(run) + "\n" for run in runs))
     short, long = overview.collect([], tmp_path)
-    assert "12 epochs" in short.title and "30 epochs" in long.title
+    assert "12 epochs" in short.title and "200 epochs" in long.title
     found = [len(one.values[0][overview.OURS]) for one in (short, long)]
-    assert found == [5, 4]
+    assert found == [5, 3]
+    assert short.values[0].keys() == {summary.OURS, summary.ADAM}
+    assert set(short.values[1][summary.ADAM].values()) == {1.0}  # of the test
 
 
 def test_choices_follow_from_the_accuracies():
@@ -100,9 +100,16 @@ def test_choices_follow_from_the_accuracies():
     ]
     blocks = summary.blocks(results, [], {})
     heads = [
-        line.split(":")[0] for line in blocks["summary/groups"].split("\n")
+        line.split(".")[0] for line in blocks["summary/groups"].split("\n")
     ]
-    assert heads == [f"- **{head}" for head in summary.CHOICES]
+    assert heads == [
+        "- **Convolutions with binary weights (CIFAR-10)",
+        "- **Graph networks",
+        "- **Dense networks",
+        "- **Convolutions with binary weights and activations (CIFAR-10)",
+    ]
+    adam = "Against Adam on the same binary layers: more accurate on 2 of 5 ("
+    assert blocks["summary/adam"].startswith(adam)
     rows = blocks["summary/choices"].split("\n")[2:]
     uses = [row.split(" | ")[1] for row in rows]
     assert uses == list(summary.CHOICES.values())
