@@ -63,6 +63,10 @@ def main():
         "keras.datasets.cifar10.load_data() with numpy.savez",
     )
     arguments = parser.parse_args()
+    files = [arguments.model, *arguments.pictures, arguments.test]
+    for path in files:
+        if path and not path.is_file():
+            parser.error(f"there is no such file. Received: {path}")
 
     predictor = Predictor(arguments.model)
     _, *shape = predictor.input_shape

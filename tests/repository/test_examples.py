@@ -66,7 +66,7 @@ def test_deploy(run):
     assert number("same classes:", output) > 0.99
 
 
-def test_predict(run, tmp_path):
+def test_predict(run, tmp_path, capsys):
     image = pytest.importorskip("PIL.Image")
     model = ROOT / "models" / "mnist-relu.kq"
     lines = run("predict.py", str(model)).splitlines()
@@ -85,6 +85,10 @@ def test_predict(run, tmp_path):
     np.savez(tmp_path / "mnist.npz", x_test=x, y_test=[7, 1])
     output = run("predict.py", str(model), "--test", "mnist.npz")
     assert output == "accuracy on 2 test images: 0.5000\n"
+    with pytest.raises(SystemExit):
+        run("predict.py", str(model), "eight.png")
+    message = "there is no such file. Received: eight.png"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["cifar10-vgg-relu", "cifar10-vgg-binary"])
