@@ -5,9 +5,9 @@ tuning seeds chose the settings, by validation accuracy, and the others report.
 There is a table for each network and number of epochs. The p-values are those
 of paired t-tests against the averaged rule, over the seeds that both methods
 have, corrected by Holm's method for all methods of a table. A dagger marks a
-setting at an end of its grid. A line above them names the programs that were
-exported by other code than the present one. Variants of the averaged rule have
-tables of their own.
+setting at an end of its grid. A line above the tables names the programs that
+were exported by other code than the present one. Variants of the averaged rule
+have tables of their own.
 
 `curves.png` shows all methods. Its time axis has the times per step of
 `times.jsonl`, which were measured with nothing else on the device. Programs
@@ -67,8 +67,8 @@ TITLES = {
 }
 END = "\N{DAGGER}"
 FIGURE = "curves.png"
-# A panel has room for our accuracies after so many epochs, and after a tenth of
-# a training. All curves start below it.
+# The accuracy axis starts below our accuracies after so many epochs, and after
+# a tenth of a training. Other curves may be cut off.
 SHOWN = 4
 ROOM = 0.03
 
@@ -234,7 +234,7 @@ def table(runs, epochs):
         head.append(measure.label)
         if key in COMPARED:
             head += ["difference, 95 % interval", "p (Holm)"]
-    full = [  # without tests, if there is only one seed
+    full = [  # without empty columns
         i for i in range(len(head)) if i < 4 or any(row[i] for row in rows)
     ]
     return markdown_table(
@@ -382,7 +382,7 @@ def figure(runs, times):
         (network, found, epochs)
         for network, found in by_network(runs).items()
         for epochs in lengths(found)
-        if OURS in methods(found)
+        if chosen(found, OURS, epochs)
     ]
     programs = [{"method": name} for name in methods(fresh(runs))]
     styles = figures.styles_of(programs, OURS)
@@ -410,14 +410,11 @@ def _draw(row, network, runs, epochs, times, styles):
     """Draws the trainings of one length in a row of two panels."""
     from matplotlib.ticker import MaxNLocator
 
-    # Runs on all training images have no validation images.
-    validated = "validation_by_epoch" in fresh(runs)[0]
-    accuracy = "validation_by_epoch" if validated else "test_by_epoch"
     for program in methods(fresh(runs)):
         found = list(chosen(runs, program, epochs).values())
         if not found:
             continue
-        accuracies = np.array([run[accuracy] for run in found], float)
+        accuracies = np.array([run["test_by_epoch"] for run in found], float)
         # Long trainings do not measure it after every epoch.
         known = np.flatnonzero(np.isfinite(accuracies).all(0))
         mean, error = map(np.asarray, mean_and_error(accuracies[:, known]))
@@ -445,7 +442,7 @@ def _draw(row, network, runs, epochs, times, styles):
                     lw=0,
                 )
     row[0].set_title(title(network, epochs), loc="left", fontsize=10)
-    row[0].set_ylabel("validation accuracy" if validated else "test accuracy")
+    row[0].set_ylabel("test accuracy")
     row[0].set_ylim(bottom=bottom)
     row[0].xaxis.set_major_locator(
         MaxNLocator(integer=True, steps=[1, 2, 5, 10])

@@ -46,9 +46,8 @@ COLORS = (
     *("#cc79a7", "#e69f00", "#56b4e9", "#d55e00"),
     *("#5f6b76", "#009e73", "#b8a800", "#000000"),
 )
-# Of QP-SBGD and of another method. Two seeds are too few for a clear verdict,
-# but the best method is named.
-MIN_SEEDS, MIN_PAIRS = 3, 2
+MIN_SEEDS = 3  # of QP-SBGD
+MIN_PAIRS = 2  # of seeds that QP-SBGD and another method have
 # Limits of the picture; points beyond them become arrows.
 POINTS = (-3.0, 7.0)
 PERCENT = (-30.0, 80.0)
@@ -106,14 +105,16 @@ class Results:
     def others(self, place):
         """Returns the labels of other binary methods, the best first.
 
-        Methods with fewer than `MIN_PAIRS` seeds are left out.
+        Methods with fewer than `MIN_PAIRS` common seeds are left out.
         """
         sign = self.measures[place].sign
         values = self.values[place]
+        ours = values[OURS].keys()
         means = {
             method: sign * float(np.mean(list(found.values())))
             for method, found in values.items()
-            if method not in (OURS, *NOT_COMPARED) and len(found) >= MIN_PAIRS
+            if method not in (OURS, *NOT_COMPARED)
+            and len(found.keys() & ours) >= MIN_PAIRS
         }
         means = {k: v for k, v in means.items() if not math.isnan(v)}
         return sorted(means, key=means.get, reverse=True)
