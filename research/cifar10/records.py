@@ -72,14 +72,12 @@ def read(path):
 
 def network(run):
     """Returns activation, width and kind of the network of a run."""
-    kind = run.get("network", "pooled")
-    return run.get("activation", "relu"), run["width"], kind
+    return run["activation"], run["width"], run["network"]
 
 
 def training(run):
     """Returns what a run must share with a program to be a run of it."""
-    # Older records have no dtype.
-    return network(run), run.get("batch"), run.get("dtype", "float32")
+    return network(run), run["batch"], run["dtype"]
 
 
 def configuration(run):

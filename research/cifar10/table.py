@@ -303,7 +303,12 @@ def _accuracy_text(runs):
     if not runs:
         return "not run"
     accuracy = 100 * statistics.fmean(run["test"] for run in runs)
-    return f"{accuracy:.2f} % ({len(runs)} seed{'s' * (len(runs) > 1)})"
+    return f"{accuracy:.2f} % ({seeds_text(runs)})"
+
+
+def seeds_text(runs):
+    """Returns the number of runs of a method, such as `3 seeds`."""
+    return f"{len(runs)} seed{'s' * (len(runs) > 1)}"
 
 
 WEIGHTS = {

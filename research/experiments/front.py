@@ -77,6 +77,7 @@ def _quantize(runs):
 def _train(folder):
     runs = _relu(cifar10.read(folder / "study" / "runs.jsonl"))
     epochs = table.lengths(runs)[-1]
+    _, width, _ = cifar10.network(runs[0])
     scores = {
         label: {seed: run["test"] for seed, run in found.items()}
         for program, label in TRAINED.items()
@@ -84,8 +85,11 @@ def _train(folder):
     }
     (_, ours), *others = scores.items()
     tests = holm([paired_test(ours, values) for _, values in others])
+    different = [name for (name, _), t in zip(others, tests) if t.p < LEVEL]
     texts = [f"{name}: {_mean(values)}" for name, values in others]
-    if not any(test.p < LEVEL for test in tests):
+    if different:
+        texts.append(f"significant for {' and '.join(different)}")
+    else:
         texts.append("no significant difference")
     low, high = sorted(
         time["ratio"]
@@ -94,9 +98,10 @@ def _train(folder):
         if time["program"] == "averaged"
     )
     return (
-        f"On CIFAR-10, 1.15 million binary weights reach {_mean(ours)} with "
-        f"`QPSBGD` in {epochs} epochs ({', '.join(texts)}). A step on a GPU "
-        f"takes {low:.1f} to {high:.1f} times as long as with Adam."
+        f"On CIFAR-10, a network with {width} filters and binary weights alone "
+        f"reaches {_mean(ours)} with `QPSBGD` in {epochs} epochs "
+        f"({'; '.join(texts)}). A step on a GPU takes {low:.1f} to {high:.1f} "
+        "times as long as with Adam."
     )
 
 
@@ -113,8 +118,7 @@ def _vgg(folder, path):
         epochs = table.lengths(of)[-1]
         found = table.chosen(of, program, epochs).values()
         score = 100 * statistics.fmean(run["test"] for run in found)
-        seeds = f"{len(found)} seed{'s' * (len(found) > 1)}"
-        parts.append((label, score, epochs, seeds))
+        parts.append((label, score, epochs, table.seeds_text(found)))
     (_, ours, epochs, seeds), *others = parts
     rest = "; ".join(
         f"{label}: {score:.2f} %, {'' if n == epochs else f'{n} epochs, '}{of}"
@@ -172,11 +176,10 @@ def _draw_training(panel, runs):
     for (program, label), style in zip(TRAINED.items(), STYLES):
         found = table.chosen(runs, program, epochs)
         mean, known = _mean_curve(found)
-        count = f"{len(found)} seed{'s' * (len(found) > 1)}"
         panel.plot(
             1 + known,
             mean[known],
-            label=f"{label}, {count}",
+            label=f"{label}, {table.seeds_text(found)}",
             linewidth=2,
             **{**style, "marker": ""},
         )

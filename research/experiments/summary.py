@@ -105,12 +105,7 @@ def outcomes(results, method, place):
         and len(one.values[place].get(OURS, ())) > 1
     ]
     tests = statistics.holm([one.test(method, place) for one in found])
-    words = {word: [] for word in WORDS}
-    for one, test in zip(found, tests):
-        verdict = statistics.verdict(test, one.measures[place])
-        if verdict in FROM_OUR_SIDE:
-            words[FROM_OUR_SIDE[verdict]].append((one.title, test))
-    return words
+    return _by_verdict(zip(found, tests), place)
 
 
 def outcomes_of_best(results, place):
@@ -119,12 +114,21 @@ def outcomes_of_best(results, place):
     They are corrected for all methods of a task, as in the overview, since the
     best one is chosen by its result. See `outcomes`.
     """
+    pairs = [
+        (one, test)
+        for one in results
+        for test in list(one.tests(place).values())[:1]
+    ]
+    return _by_verdict(pairs, place)
+
+
+def _by_verdict(pairs, place):
+    """Returns titles and tests by verdict, from pairs of results and test."""
     words = {word: [] for word in WORDS}
-    for one in results:
-        for test in list(one.tests(place).values())[:1]:
-            verdict = statistics.verdict(test, one.measures[place])
-            if verdict in FROM_OUR_SIDE:
-                words[FROM_OUR_SIDE[verdict]].append((one.title, test))
+    for one, test in pairs:
+        verdict = statistics.verdict(test, one.measures[place])
+        if verdict in FROM_OUR_SIDE:
+            words[FROM_OUR_SIDE[verdict]].append((one.title, test))
     return words
 
 

@@ -12,7 +12,10 @@ from research.cifar10 import table
 pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
-NETWORK = {"width": 64, "activation": "relu"}
+NETWORK = {
+    **{"width": 64, "activation": "relu", "network": "pooled"},
+    **{"batch": 128, "dtype": "float32"},
+}
 
 
 def new_run(program, rate, seed, epochs=3, settings=None, **others):

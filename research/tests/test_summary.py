@@ -1,10 +1,12 @@
 """Sentences that are made from the records."""
 
 import json
+import pathlib
 
 import pytest
 
 from research.engine import statistics
+from research.engine.methods import METHODS
 from research.experiments import overview
 from research.experiments import summary
 
@@ -93,6 +95,26 @@ def test_studies_of_cifar10_in_the_overview(tmp_path):
     assert found == [5, 3]
     assert short.values[0].keys() == {summary.OURS, summary.ADAM}
     assert set(short.values[1][summary.ADAM].values()) == {1.0}  # of the test
+
+
+def test_bop_in_long_training():
+    """RESULTS.md and docs/choosing.md say this by hand."""
+    folder = pathlib.Path(__file__).parents[2] / "results" / "cifar10"
+    bop = METHODS["bop"].label
+    found = overview.collect([], folder)
+    long = [
+        one for one in found if one.title.endswith(("60 epochs", "200 epochs"))
+    ]
+    relu = [one for one in long if one.name == "cifar10/relu"]
+    assert len(relu) == 2
+    for one in relu:
+        assert one.others(1)[0] == bop
+        test = one.tests(1)[bop]
+        assert test.p < statistics.LEVEL and test.difference > 0
+        assert one.tests(0)[bop].p > statistics.LEVEL
+    (vgg,) = (one for one in relu if "VGG" in one.title)
+    assert vgg.others(0)[0] == bop and vgg.test(bop, 0).difference < 0
+    assert vgg.test(bop, 0).pairs == 2
 
 
 def test_choices_follow_from_the_accuracies():
